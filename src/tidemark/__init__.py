@@ -1,0 +1,1 @@
+"""Tidemark: incrementally maintained SQL views on Spark."""

@@ -1,0 +1,105 @@
+"""Arrow columns in PostgreSQL's binary format: big-endian numbers, times counted from 2000.
+
+A numeric is its digits in base 10,000, most significant first, with the power of the first one:
+
+    12345.678  ->  digits [1, 2345, 6780], weight 1 (the first digit counts 10000^1), dscale 3
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+
+import pyarrow as pa
+
+from tidemark.errors import Unsupported
+from tidemark.types import SqlType
+
+EPOCH_DAYS = 10_957
+"""Days from 1970-01-01, where Arrow counts from, to 2000-01-01, where PostgreSQL does."""
+EPOCH_MICROS = EPOCH_DAYS * 86_400_000_000
+
+NUMERIC_HEADER = struct.Struct("!HhHH")
+"""Number of digits, weight of the first, sign, decimal places shown."""
+POSITIVE, NEGATIVE = 0x0000, 0x4000
+
+
+def binaries(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
+    """The values of a column in binary format."""
+    to_binary = _BINARIES.get(sql_type.name)
+    if to_binary is None:
+        raise Unsupported(
+            f"values of type {sql_type} cannot be sent in binary format",
+            hint="Ask for text format for this column.",
+        )
+    return to_binary(array, sql_type)
+
+
+def numeric_binary(value: Decimal, dscale: int) -> bytes:
+    sign, decimal_digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int), "Arrow decimals are finite"
+    # Line the digits up so that the decimal point falls between two groups of four.
+    places = max(-exponent, 0)
+    number = int("".join(map(str, decimal_digits))) * 10 ** max(exponent, 0)
+    number *= 10 ** (-places % 4)
+    groups: list[int] = []
+    while number:
+        number, group = divmod(number, 10_000)
+        groups.append(group)
+    weight = len(groups) - 1 - (places + 3) // 4
+    while groups and groups[0] == 0:
+        del groups[0]
+    groups.reverse()
+    header = NUMERIC_HEADER.pack(
+        len(groups), weight if groups else 0, NEGATIVE if sign and groups else POSITIVE, dscale
+    )
+    return header + struct.pack(f"!{len(groups)}H", *groups)
+
+
+def _packed(code: str, arrow: pa.DataType, shift: int = 0) -> Callable[..., list[bytes | None]]:
+    pack = struct.Struct(code).pack
+
+    def to_binary(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
+        values = array.cast(sql_type.arrow).cast(arrow).to_pylist()
+        return [None if value is None else pack(value - shift) for value in values]
+
+    return to_binary
+
+
+def _boolean(array: pa.Array, _: SqlType) -> list[bytes | None]:
+    return [None if value is None else bytes((value,)) for value in array.to_pylist()]
+
+
+def _text(array: pa.Array, _: SqlType) -> list[bytes | None]:
+    return array.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+
+
+def _numeric(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
+    if not pa.types.is_decimal(array.type) or sql_type.precision is not None:
+        array = array.cast(sql_type.arrow)
+    return [
+        None if value is None else numeric_binary(value, _dscale(value, sql_type))
+        for value in array.to_pylist()
+    ]
+
+
+def _dscale(value: Decimal, sql_type: SqlType) -> int:
+    if sql_type.precision is not None:
+        return sql_type.scale or 0
+    shortest = format(value, "f").partition(".")[2].rstrip("0")
+    return len(shortest)
+
+
+_BINARIES: dict[str, Callable[[pa.Array, SqlType], list[bytes | None]]] = {
+    "boolean": _boolean,
+    "smallint": _packed("!h", pa.int16()),
+    "integer": _packed("!i", pa.int32()),
+    "bigint": _packed("!q", pa.int64()),
+    "numeric": _numeric,
+    "double precision": _packed("!d", pa.float64()),
+    "text": _text,
+    "date": _packed("!i", pa.int32(), EPOCH_DAYS),
+    "timestamp": _packed("!q", pa.int64(), EPOCH_MICROS),
+    "timestamp with time zone": _packed("!q", pa.int64(), EPOCH_MICROS),
+}

@@ -1,0 +1,156 @@
+"""SQL types, and what each is called by Arrow, by Spark and by the PostgreSQL wire.
+
+One table (`_SCALARS`) is the whole list; a type that is not in it is refused by name.
+`numeric` without precision is DECIMAL(38, 16) and prints without trailing zeros;
+`numeric(p, s)` is exactly that and prints all `s` digits.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+
+from tidemark.errors import SqlError, Unsupported
+
+MAX_PRECISION = 38
+BARE_NUMERIC_SCALE = 16
+
+
+class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A SQL type; `precision` and `scale` are set only for a constrained numeric."""
+
+    name: str
+    precision: int | None = None
+    scale: int | None = None
+
+    def __str__(self) -> str:
+        if self.precision is not None:
+            return f"numeric({self.precision},{self.scale})"
+        return self.name
+
+    @property
+    def arrow(self) -> pa.DataType:
+        if self.name == "numeric":
+            return pa.decimal128(*self.decimal)
+        return _SCALARS[self.name].arrow
+
+    @property
+    def spark(self) -> str:
+        if self.name == "numeric":
+            precision, scale = self.decimal
+            return f"DECIMAL({precision},{scale})"
+        return _SCALARS[self.name].spark
+
+    @property
+    def oid(self) -> int:
+        return _SCALARS[self.name].oid
+
+    @property
+    def wire_size(self) -> int:
+        return _SCALARS[self.name].wire_size
+
+    @property
+    def decimal(self) -> tuple[int, int]:
+        """Precision and scale of the decimal that holds a numeric or an integer of this type."""
+        if self.name == "numeric":
+            if self.precision is None:
+                return MAX_PRECISION, BARE_NUMERIC_SCALE
+            return self.precision, self.scale or 0
+        return {"smallint": 5, "integer": 10, "bigint": 19}[self.name], 0
+
+    @property
+    def is_integer(self) -> bool:
+        return self.name in ("smallint", "integer", "bigint")
+
+    @property
+    def is_exact(self) -> bool:
+        return self.is_integer or self.name == "numeric"
+
+    @property
+    def is_number(self) -> bool:
+        return self.is_exact or self.name == "double precision"
+
+
+class _Scalar(msgspec.Struct, frozen=True):
+    arrow: pa.DataType
+    spark: str
+    oid: int
+    wire_size: int
+
+
+_SCALARS = {
+    "boolean": _Scalar(pa.bool_(), "BOOLEAN", 16, 1),
+    "smallint": _Scalar(pa.int16(), "SMALLINT", 21, 2),
+    "integer": _Scalar(pa.int32(), "INT", 23, 4),
+    "bigint": _Scalar(pa.int64(), "BIGINT", 20, 8),
+    "numeric": _Scalar(pa.decimal128(38, 16), "DECIMAL(38,16)", 1700, -1),
+    "double precision": _Scalar(pa.float64(), "DOUBLE", 701, 8),
+    "text": _Scalar(pa.string(), "STRING", 25, -1),
+    "date": _Scalar(pa.date32(), "DATE", 1082, 4),
+    "timestamp": _Scalar(pa.timestamp("us"), "TIMESTAMP_NTZ", 1114, 8),
+    "timestamp with time zone": _Scalar(pa.timestamp("us", tz="UTC"), "TIMESTAMP", 1184, 8),
+}
+
+BOOLEAN = SqlType("boolean")
+SMALLINT = SqlType("smallint")
+INTEGER = SqlType("integer")
+BIGINT = SqlType("bigint")
+NUMERIC = SqlType("numeric")
+DOUBLE = SqlType("double precision")
+TEXT = SqlType("text")
+DATE = SqlType("date")
+TIMESTAMP = SqlType("timestamp")
+TIMESTAMPTZ = SqlType("timestamp with time zone")
+
+_ALIASES = {
+    "bool": "boolean",
+    "int2": "smallint",
+    "int": "integer",
+    "int4": "integer",
+    "int8": "bigint",
+    "decimal": "numeric",
+    "float": "double precision",
+    "float8": "double precision",
+    "double": "double precision",
+    "varchar": "text",
+    "character varying": "text",
+    "string": "text",
+    "timestamp without time zone": "timestamp",
+    "timestamptz": "timestamp with time zone",
+}
+
+
+def numeric(precision: int, scale: int = 0) -> SqlType:
+    if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
+        raise SqlError(
+            f"numeric({precision},{scale}) is out of range: precision must be 1 to "
+            f"{MAX_PRECISION} and scale 0 to the precision",
+            sqlstate="22023",
+        )
+    return SqlType("numeric", precision, scale)
+
+
+def type_named(name: str) -> SqlType:
+    """The type that SQL calls `name` (an alias is fine); unknown names are refused."""
+    folded = " ".join(name.lower().split())
+    folded = _ALIASES.get(folded, folded)
+    if folded not in _SCALARS:
+        raise Unsupported(
+            f'type "{name}" is not supported',
+            hint="supported: " + ", ".join(sorted(_SCALARS)),
+            sqlstate="42704",
+        )
+    return SqlType(folded)
+
+
+class Column(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A named, typed column of a relation."""
+
+    name: str
+    type: SqlType
+    nullable: bool = True
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """The Arrow schema of a relation's rows; every field is nullable, as stored."""
+    return pa.schema([pa.field(column.name, column.type.arrow) for column in columns])
