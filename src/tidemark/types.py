@@ -88,7 +88,7 @@ _SCALARS = {
     "text": _Scalar(pa.string(), "STRING", 25, -1),
     "date": _Scalar(pa.date32(), "DATE", 1082, 4),
     "timestamp": _Scalar(pa.timestamp("us"), "TIMESTAMP_NTZ", 1114, 8),
-    "timestamp with time zone": _Scalar(pa.timestamp("us", tz="UTC"), "TIMESTAMP", 1184, 8),
+    "timestamp with time zone": _Scalar(pa.timestamp("us", tz="UTC"), "TIMESTAMP_LTZ", 1184, 8),
 }
 
 BOOLEAN = SqlType("boolean")

@@ -1,7 +1,7 @@
 """Typed scalar expressions over the columns of one relation.
 
 An expression names columns by position, so plans can be merged by substitution and nothing
-depends on what users call things. `FUNCTIONS` in `render.py` is the allow-list of what a `Call`
+depends on what users call things. `FUNCTIONS` in `functions.py` is the allow-list of what a `Call`
 may name; every function there says how it becomes Spark SQL and when it fails.
 """
 
@@ -15,21 +15,21 @@ import msgspec
 from tidemark.types import BOOLEAN, SqlType
 
 
-class Col(msgspec.Struct, frozen=True, tag="col"):
+class Col(msgspec.Struct, frozen=True, tag="col", tag_field="kind"):
     """Column `index` of the input relation."""
 
     index: int
     type: SqlType
 
 
-class Lit(msgspec.Struct, frozen=True, tag="lit"):
+class Lit(msgspec.Struct, frozen=True, tag="lit", tag_field="kind"):
     """A constant; `value` is its text as PostgreSQL prints it, None is NULL."""
 
     value: str | None
     type: SqlType
 
 
-class Call(msgspec.Struct, frozen=True, tag="call"):
+class Call(msgspec.Struct, frozen=True, tag="call", tag_field="kind"):
     """`fn` applied to `args`; operators and CASE are functions too.
 
     CASE is `case(cond1, value1, cond2, value2, ..., otherwise)`.
@@ -40,7 +40,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     type: SqlType
 
 
-class Cast(msgspec.Struct, frozen=True, tag="cast"):
+class Cast(msgspec.Struct, frozen=True, tag="cast", tag_field="kind"):
     arg: Expr
     type: SqlType
 

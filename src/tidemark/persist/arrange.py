@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import InvalidUsage
+from tidemark.errors import AsOfBeforeSince, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.persist.keyhash import HASH, key_hash
 from tidemark.persist.read import ReadHandle
@@ -42,9 +42,7 @@ class Run:
     def __init__(self, table: pa.Table):
         self.table = table
         hashes = table.column(HASH)
-        self.hashes = (
-            hashes.chunk(0).to_numpy() if hashes.num_chunks == 1 else hashes.to_numpy()
-        )
+        self.hashes = hashes.chunk(0).to_numpy() if hashes.num_chunks == 1 else hashes.to_numpy()
 
     @property
     def rows(self) -> int:
@@ -65,9 +63,17 @@ class Arrangement:
     """The rows of `reader`'s shard by `key`, ordered within it by `order` if given."""
 
     def __init__(
-        self, reader: ReadHandle, key: tuple[str, ...], *, folder: Path, order: str | None = None
+        self,
+        reader: ReadHandle,
+        key: tuple[str, ...],
+        *,
+        folder: Path,
+        order: str | None = None,
+        schema: pa.Schema | None = None,
     ):
+        """`schema` (of updates) is only needed for a shard that nobody has written to yet."""
         self._reader = reader
+        self._schema = schema
         self._key = key
         self._order = order
         self._folder = folder
@@ -85,12 +91,13 @@ class Arrangement:
         return (self._base.rows if self._base else 0) + sum(run.rows for run in self._tail)
 
     def hold(self, holder: str, as_of: int) -> None:
-        """`holder` will read at `as_of` or later; the first hold loads the arrangement."""
+        """`holder` will read at `as_of` or later, and the shard may forget what was before."""
         with self._lock:
-            known = self._holds.get(holder, -1)
-            self._holds[holder] = max(as_of, known)
+            as_of = max(as_of, self._holds.get(holder, as_of))
             if self._base is None or as_of < self._as_of:
                 self._load(as_of)
+            self._holds[holder] = as_of
+            self._catch_up(as_of)
 
     def release(self, holder: str) -> bool:
         """Drop the holder; True if it was the last, and the hot form is gone with it."""
@@ -104,7 +111,7 @@ class Arrangement:
 
     def lookup(self, keys: pa.Table, as_of: int) -> pa.Table:
         """Rows up to `as_of` whose key (by hash) is among `keys`, consolidated."""
-        hashes = np.unique(key_hash(keys, keys.column_names))
+        hashes = np.unique(self._hashes(keys))
         with self._lock:
             self._catch_up(as_of)
             base = self._loaded()
@@ -114,30 +121,74 @@ class Arrangement:
     def heads(self, keys: pa.Table, counts: np.ndarray, as_of: int, *, last: bool) -> pa.Table:
         """For each key at least the `counts` last (or first) live rows of its group.
 
-        A group that has fewer comes back whole. `keys` are distinct.
+        A group that has fewer comes back whole. Deleted rows may stand in the way, so the reach
+        into each run grows until enough live rows are found; `keys` are distinct.
         """
         if self._order is None:
             raise InvalidUsage("this arrangement is not ordered within its key")
-        hashes = key_hash(keys, keys.column_names)
-        hashes, inverse = np.unique(hashes, return_inverse=True)
+        hashes, inverse = np.unique(self._hashes(keys), return_inverse=True)
         wanted = np.zeros(len(hashes), dtype=np.int64)
         np.add.at(wanted, inverse, counts)
+        found = []
         with self._lock:
             self._catch_up(as_of)
-            base = self._loaded()
-            tail = self._from_tail(hashes, as_of)
-            # Each row that the tail deletes may take one row of the head away.
-            for table in tail:
-                gone = table.filter(pc.less(table[DIFF], 0))[HASH].to_numpy()
-                np.add.at(wanted, np.searchsorted(hashes, gone), 1)
-            start, stop = base.ranges(hashes)
-            whole = np.isin(hashes, self._colliding)
-            if last:
-                start = np.where(whole, start, np.maximum(start, stop - wanted))
-            else:
-                stop = np.where(whole, stop, np.minimum(stop, start + wanted))
-            found = [base.take(start, stop), *tail]
-        return self._tidy(found)
+            runs = [self._loaded(), *self._tail]
+            reach = wanted + 2
+            while True:
+                rows, complete = self._reach(runs, hashes, wanted, reach, as_of, last=last)
+                done = np.isin(rows[HASH].to_numpy(), hashes[complete])
+                found.append(rows.filter(pa.array(done)))
+                if complete.all():
+                    break
+                hashes, wanted = hashes[~complete], wanted[~complete]
+                reach = reach[~complete] * 4
+        return pa.concat_tables(found).drop_columns([HASH])
+
+    def _reach(
+        self,
+        runs: list[Run],
+        hashes: np.ndarray,
+        wanted: np.ndarray,
+        reach: np.ndarray,
+        as_of: int,
+        *,
+        last: bool,
+    ) -> tuple[pa.Table, np.ndarray]:
+        """Up to `reach` rows of each group from the end of every run, consolidated, and for which
+        groups they hold `wanted` live rows for sure (or all there are)."""
+        assert self._order is not None
+        whole = np.isin(hashes, self._colliding)
+        tables, horizon = [], None
+        for run in runs:
+            start, stop = run.ranges(hashes)
+            count = np.where(whole, stop - start, np.minimum(stop - start, reach))
+            cut = count < stop - start
+            start, stop = (stop - count, stop) if last else (start, start + count)
+            table = run.take(start, stop)
+            tables.append(table.filter(pc.less_equal(table[TIME], as_of)))
+            # Beyond the last value read, a run that was cut short may hold anything.
+            edge = np.where(cut, start if last else stop - 1, 0)
+            values = run.table[self._order]
+            if run.rows:
+                edges = pc.if_else(pa.array(cut), values.take(pa.array(edge)), None)
+                further = pc.max_element_wise if last else pc.min_element_wise
+                horizon = edges if horizon is None else further(horizon, edges)
+        columns = [name for name in tables[0].column_names if name != TIME]
+        rows = consolidate(pa.concat_tables(table.select(columns) for table in tables))
+        exhausted = np.ones(len(hashes), dtype=bool)
+        if horizon is not None:
+            exhausted = horizon.is_null().to_numpy(zero_copy_only=False)
+            limit = horizon.take(pa.array(np.searchsorted(hashes, rows[HASH].to_numpy())))
+            # Strictly: of the updates of the horizon's own value some may lie beyond the cut.
+            within = (pc.greater if last else pc.less)(rows[self._order], limit)
+            rows = rows.filter(pc.fill_null(within, True))
+        live = rows.filter(pc.greater(rows[DIFF], 0))[HASH].to_numpy()
+        counts = np.bincount(np.searchsorted(hashes, live), minlength=len(hashes))
+        return rows, exhausted | (counts >= wanted)
+
+    def _hashes(self, keys: pa.Table) -> np.ndarray:
+        # The key's columns come first, whatever the caller calls them.
+        return key_hash(keys, keys.column_names[: len(self._key)])
 
     def _tidy(self, found: list[pa.Table]) -> pa.Table:
         columns = [name for name in found[0].column_names if name not in (HASH, TIME)]
@@ -160,43 +211,68 @@ class Arrangement:
         return found
 
     def _load(self, as_of: int) -> None:
-        rows = self._prepare(self._reader.snapshot(as_of)) if as_of >= 0 else None
-        if rows is None:
-            rows = self._prepare(self._reader.schema.empty_table())
+        if as_of >= 0:
+            rows = self._prepare(self._reader.snapshot(as_of))
+        else:
+            rows = self._prepare((self._schema or self._reader.schema).empty_table())
         self._tail = []
         self._as_of, self._upper = as_of, Frontier(as_of + 1)
         self._set_base(self._sorted(rows))
 
     def _catch_up(self, as_of: int) -> None:
         target = Frontier(as_of + 1)
+        self._loaded()
+        if as_of < self._as_of:
+            raise InvalidUsage(
+                f"the arrangement of {self._reader.shard_id} begins at {self._as_of}, it cannot "
+                f"be read at {as_of}",
+                hint="hold it at that time first",
+            )
         if target <= self._upper:
             return
-        fresh = self._prepare(self._reader.updates(self._upper, target))
+        try:
+            fresh = self._prepare(self._reader.updates(self._upper, target))
+        except AsOfBeforeSince:
+            # Compaction overtook us; what it took away lies before every hold. Begin again there.
+            least = min(self._holds.values())
+            if least <= self._as_of:
+                raise
+            self._load(least)
+            return self._catch_up(as_of)
         self._upper = target
         if fresh.num_rows:
             self._tail.append(Run(self._sorted(fresh)))
         if len(self._tail) > MAX_TAIL_RUNS:
             merged = pa.concat_tables(run.table for run in self._tail)
             self._tail = [Run(self._sorted(merged))]
-        if sum(run.rows for run in self._tail) > max(
-            MIN_TAIL_ROWS, TAIL_SHARE * self._loaded().rows
-        ):
+        if sum(run.rows for run in self._tail) > self._tail_limit():
             self._absorb()
+
+    def _tail_limit(self) -> float:
+        return max(MIN_TAIL_ROWS, TAIL_SHARE * self._loaded().rows)
 
     def _absorb(self) -> None:
         """Merge into the base what every holder may already see."""
         base = self._loaded()
-        limit = min(self._holds.values())
+        assert self._upper.time is not None
+        limit = min(*self._holds.values(), self._upper.time - 1)
         tail = pa.concat_tables(run.table for run in self._tail)
         old = pc.less_equal(tail[TIME], limit)
         fresh, rest = tail.filter(old), tail.filter(pc.invert(old))
+        if fresh.num_rows <= self._tail_limit():
+            return  # Some holder is far behind; rewriting the base would change little.
         start, stop = base.ranges(np.unique(fresh[HASH].to_numpy()))
         touched = _positions(start, stop)
         untouched = np.ones(base.rows, dtype=bool)
         untouched[touched] = False
         merged = pa.concat_tables([base.table.take(pa.array(touched)), fresh])
-        merged = consolidate(merged.set_column(merged.column_names.index(TIME), TIME,
-                                               pa.repeat(pa.scalar(limit, pa.int64()), merged.num_rows)))
+        merged = consolidate(
+            merged.set_column(
+                merged.column_names.index(TIME),
+                TIME,
+                pa.repeat(pa.scalar(limit, pa.int64()), merged.num_rows),
+            )
+        )
         table = pa.concat_tables([base.table.filter(pa.array(untouched)), merged])
         self._as_of = limit
         self._set_base(self._sorted(table))

@@ -10,6 +10,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -33,6 +34,9 @@ class Blob(Protocol):
     def uri(self, key: str) -> str:
         """An address under which Spark reads the same bytes."""
         ...
+
+
+_NOTHING_THERE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 class MemBlob:
@@ -68,19 +72,26 @@ class FileBlob:
 
     def __init__(self, root: str | Path):
         self.root = Path(root).resolve()
-        self.root.mkdir(parents=True, exist_ok=True)
+        self._durable: set[Path] = set()
+        self._make_folder(self.root)
 
     def path(self, key: str) -> Path:
-        path = self.root / key
-        if not key or ".." in Path(key).parts or path == self.root:
-            raise InvalidUsage(f"not a blob key: {key!r}")
-        return path
+        names = key.split("/")
+        if any(not name or name.startswith(".") for name in names):
+            raise InvalidUsage(
+                f"not a blob key: {key!r}",
+                hint="names separated by single slashes, none empty or beginning with a dot",
+            )
+        return self.root.joinpath(*names)
 
     def get(self, key: str) -> bytes | None:
+        path = self.path(key)
         try:
-            return self.path(key).read_bytes()
-        except FileNotFoundError:
+            return path.read_bytes()
+        except _NOTHING_THERE:
             return None
+        except OSError as error:
+            raise _explained(error, path, "read") from error
 
     def set(self, key: str, value: bytes) -> None:
         path = self.path(key)
@@ -94,16 +105,19 @@ class FileBlob:
             os.replace(aside, path)
             sync_folder(path.parent)
         except OSError as error:
-            aside.unlink(missing_ok=True)
-            raise _explained(error, path) from error
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            raise _explained(error, path, "write") from error
 
     def delete(self, key: str) -> int | None:
         path = self.path(key)
         try:
             size = path.stat().st_size
             path.unlink()
-        except FileNotFoundError:
+        except _NOTHING_THERE:
             return None
+        except OSError as error:
+            raise _explained(error, path, "delete") from error
         return size
 
     def list(self, prefix: str = "") -> Iterator[tuple[str, int]]:
@@ -114,15 +128,24 @@ class FileBlob:
                 path = Path(folder, name)
                 key = path.relative_to(self.root).as_posix()
                 if key.startswith(prefix):
-                    yield key, path.stat().st_size
+                    with suppress(FileNotFoundError):  # Deleted since the folder was read.
+                        yield key, path.stat().st_size
 
     def uri(self, key: str) -> str:
         return self.path(key).as_uri()
 
     def _make_folder(self, folder: Path) -> None:
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(folder.parent)
+        """Make it and all the folders above it durable, once per process and folder."""
+        if folder in self._durable and folder.is_dir():
+            return
+        stale = [folder.parent]
+        while not stale[-1].is_dir():
+            stale.append(stale[-1].parent)
+        folder.mkdir(parents=True, exist_ok=True)
+        for above in stale:
+            with suppress(PermissionError):  # Then this folder is not one that was just made.
+                sync_folder(above)
+        self._durable.add(folder)
 
 
 def sync_folder(folder: Path) -> None:
@@ -134,8 +157,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _explained(error: OSError, path: Path) -> Determinate:
+def _explained(error: OSError, path: Path, verb: str) -> Determinate:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "free some space on that disk; the write is safe to try again"
         return Determinate(f"disk full while writing {path}", hint=hint, sqlstate="53100")
-    return Determinate(f"cannot write {path}: {error.strerror}")
+    return Determinate(f"cannot {verb} {path}: {error.strerror}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import structlog
@@ -77,8 +77,9 @@ class PersistClient:
         machine = self._machine(shard_id)
         machine.apply(commands.finalize)
         collect(machine, self.blob)
-        with self._lock:
-            self._written.discard(shard_id)
+        if not machine.cached.retired:
+            with self._lock:
+                self._written.discard(shard_id)
 
     def maintain(self, shard_id: str) -> None:
         """Compact and collect until the shard is in shape."""
@@ -114,21 +115,22 @@ class PersistClient:
                     self.maintain(shard_id)
                 except TidemarkError as error:
                     log.warning("maintenance failed, will try again", shard=shard_id, error=error)
+                except Exception:
+                    # One shard's surprise must not end the upkeep of all the others.
+                    log.exception("maintenance failed, will try again", shard=shard_id)
 
     def _machine(self, shard_id: str) -> Machine:
         with self._lock:
             machine = self._machines.get(shard_id)
             if machine is None:
-                machine = self._machines[shard_id] = Machine(
-                    shard_id, self.consensus, self.clock
-                )
+                machine = self._machines[shard_id] = Machine(shard_id, self.consensus, self.clock)
             return machine
 
 
 def _open_blob(uri: str) -> Blob:
     parts = urlsplit(uri)
     if parts.scheme == "file":
-        return FileBlob(Path(parts.path))
+        return FileBlob(Path(unquote(parts.path)))
     if parts.scheme == "mem":
         return MemBlob()
     raise InvalidUsage(f"cannot open blob {uri!r}", hint="use file:///some/folder")
@@ -137,7 +139,7 @@ def _open_blob(uri: str) -> Blob:
 def _open_consensus(uri: str) -> Consensus:
     parts = urlsplit(uri)
     if parts.scheme == "sqlite":
-        return SqliteConsensus(Path(parts.path))
+        return SqliteConsensus(Path(unquote(parts.path)))
     if parts.scheme == "mem":
         return MemConsensus()
     raise InvalidUsage(f"cannot open consensus {uri!r}", hint="use sqlite:///some/file")

@@ -21,7 +21,7 @@ from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart, write_parts
 from tidemark.persist.source import PartSource
 from tidemark.persist.state import Batch, State
-from tidemark.persist.updates import advance, concat, consolidate
+from tidemark.persist.updates import advance, concat, consolidate, diff_sum
 
 MAX_SMALL_BATCHES = 8
 MAX_INLINE_BYTES = 64 * 1024
@@ -68,15 +68,15 @@ def compact(machine: Machine, blob: Blob, parts: PartSource, merge: Merge | None
     horizon = _horizon(state.since, last.upper)
     updates = concat(tables, schema)
     merged = consolidate(advance(updates, horizon) if horizon else updates)
+    commands.check_diffs(machine.shard_id, merge.batches, diff_sum(merged))
     new = write_parts(blob, machine.shard_id, merged, key=state.key, inline=False)
     batch = Batch(merge.batches[0].lower, last.upper, state.since, new)
-    done = False
-    try:
-        done = machine.apply(lambda s: commands.replace_batches(s, merge.batches, batch))
-    finally:
-        if not done:
-            for part in new:
-                blob.delete(part.key or "")
+    # Only a plain False says that nothing refers to the new parts. After an error that is not
+    # sure; better to leave some garbage than to delete what the shard now consists of.
+    done = machine.apply(lambda s: commands.replace_batches(s, merge.batches, batch))
+    if not done:
+        for part in new:
+            blob.delete(part.key or "")
     return done
 
 

@@ -12,7 +12,9 @@ import threading
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tidemark.errors import Determinate, Indeterminate, InvalidUsage
+from tidemark.errors import Corruption, Determinate, Indeterminate, InvalidUsage
+
+WAL_ATTEMPTS = 100
 
 
 class Versioned(NamedTuple):
@@ -89,16 +91,15 @@ class SqliteConsensus:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._local = threading.local()
-        with self._connection() as connection:
-            connection.execute(
-                "CREATE TABLE IF NOT EXISTS consensus (key TEXT NOT NULL, seqno INTEGER NOT NULL,"
-                " data BLOB NOT NULL, PRIMARY KEY (key, seqno)) WITHOUT ROWID"
-            )
+        self._read(
+            "CREATE TABLE IF NOT EXISTS consensus (key TEXT NOT NULL, seqno INTEGER NOT NULL,"
+            " data BLOB NOT NULL, PRIMARY KEY (key, seqno)) WITHOUT ROWID"
+        )
 
     def head(self, key: str) -> Versioned | None:
         sql = "SELECT seqno, data FROM consensus WHERE key = ? ORDER BY seqno DESC LIMIT 1"
-        row = self._connection().execute(sql, (key,)).fetchone()
-        return Versioned(*row) if row else None
+        rows = self._read(sql, (key,))
+        return Versioned(*rows[0]) if rows else None
 
     def compare_and_set(self, key: str, new: Versioned) -> bool:
         # One statement, so one transaction: it inserts only onto the head that was expected.
@@ -113,7 +114,7 @@ class SqliteConsensus:
 
     def scan(self, key: str, start: int = 0) -> list[Versioned]:
         sql = "SELECT seqno, data FROM consensus WHERE key = ? AND seqno >= ? ORDER BY seqno"
-        return [Versioned(*row) for row in self._connection().execute(sql, (key, start))]
+        return [Versioned(*row) for row in self._read(sql, (key, start))]
 
     def truncate(self, key: str, seqno: int) -> int:
         head = self.head(key)
@@ -125,28 +126,59 @@ class SqliteConsensus:
             raise self._explained(error) from error
 
     def keys(self) -> list[str]:
-        rows = self._connection().execute("SELECT DISTINCT key FROM consensus ORDER BY key")
-        return [key for (key,) in rows]
+        return [key for (key,) in self._read("SELECT DISTINCT key FROM consensus ORDER BY key")]
 
     def change_token(self) -> int:
-        return self._connection().execute("PRAGMA data_version").fetchone()[0]
+        return self._read("PRAGMA data_version")[0][0]
+
+    def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple]:
+        try:
+            return self._connection().execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            explained = self._explained(error)
+            if isinstance(explained, Indeterminate):
+                explained = Determinate(f"cannot read {self.path}: {error}")
+            raise explained from error
 
     def _connection(self) -> sqlite3.Connection:
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             self._local.connection = connection
         return connection
 
-    def _explained(self, error: sqlite3.Error) -> Determinate | Indeterminate:
-        if "full" in str(error):
+    def _explained(self, error: sqlite3.Error) -> Determinate | Indeterminate | Corruption:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # Above it is only detail.
+        if code == sqlite3.SQLITE_FULL:
             hint = "free some space on that disk; the write is safe to try again"
             return Determinate(f"disk full while writing {self.path}", hint=hint, sqlstate="53100")
-        if "locked" in str(error):
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return Determinate(f"{self.path} is locked by another process for too long")
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+            return Determinate(f"cannot write {self.path}: {error}")
+        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return Corruption(f"{self.path} is damaged: {error}")
         return Indeterminate(f"{self.path}: {error}")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log, which the first to open a file does for everyone.
+
+    The switch fails at once if another process is at it, without SQLite's usual patience; an
+    immediate transaction has that patience, so one waits for the other to be done.
+    """
+    for _ in range(WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("COMMIT")
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _check_truncate(key: str, seqno: int, head: int | None) -> None:

@@ -4,7 +4,7 @@ It is part of the stored format (parts of an arranged shard are sorted by it), s
 here bit by bit instead of borrowed from a library whose next release may differ:
 
     fixed-width value   its 64-bit pattern (decimals: both halves), mixed by splitmix64
-    string, binary      sum of byte[i] * P^(i+1) modulo 2^64, plus the length, mixed
+    string, binary      sum of (byte[i] + 1) * P^(i+1) modulo 2^64, plus the length, mixed
     null                a constant
     several columns     h = mix(h * P + column hash), from the left
 

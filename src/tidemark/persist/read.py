@@ -14,7 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import AsOfBeforeSince, InvalidUsage
+from tidemark.errors import AsOfBeforeSince, Cancelled, InvalidUsage, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.persist import state as commands
 from tidemark.persist.machine import Machine
@@ -77,7 +77,8 @@ class ReadHandle:
 
     def snapshot(self, as_of: int, *, columns: list[str] | None = None) -> pa.Table:
         """The collection at `as_of`, consolidated, every time moved up to it."""
-        self.wait_for_upper_past(as_of)
+        if self.wait_for_upper_past(as_of) is None:
+            raise Cancelled(f"the client was closed while shard {self.shard_id} was awaited")
 
         def read(state: State) -> pa.Table:
             check_as_of(state, as_of)
@@ -89,11 +90,15 @@ class ReadHandle:
         return self._stable(read)
 
     def updates(self, lower: Frontier, upper: Frontier) -> pa.Table:
-        """What happened in [lower, upper), unconsolidated. `upper` must have been reached."""
+        """What happened in [lower, upper), unconsolidated. `upper` must have been reached.
+
+        Reading from the minimum time is always possible: what happened before since comes at
+        since, or (not compacted yet) somewhere before it.
+        """
         return self._stable(lambda state: self._changes(state, lower, upper))
 
     def listen(self, as_of: int, *, timeout: float | None = None) -> Iterator[Updates]:
-        """Updates and progress strictly after `as_of`; ends with the shard.
+        """Updates and progress strictly after `as_of`; ends with the shard or with the client.
 
         With a `timeout` it yields an empty step whenever that many seconds bring no progress, so
         that the caller can look up from its work.
@@ -102,6 +107,8 @@ class ReadHandle:
         while not lower.is_empty:
             assert lower.time is not None
             upper = self.wait_for_upper_past(lower.time, timeout=timeout)
+            if upper is None and self._watch.closed:
+                return
             if upper is None:
                 yield Updates(lower, lower, self.schema.empty_table())
                 continue
@@ -127,8 +134,9 @@ class ReadHandle:
     def _changes(self, state: State, lower: Frontier, upper: Frontier) -> pa.Table:
         if not upper <= state.upper:
             raise InvalidUsage(f"shard {self.shard_id} is complete to {state.upper}, not {upper}")
-        if lower.time:
-            check_as_of(state, lower.time - 1)
+        # From the minimum time on there is nothing to tell apart: it is all the updates there are.
+        if lower.time or state.since.is_empty:
+            check_as_of(state, max((lower.time or 0) - 1, 0))
         return self._read(state.batches, lower, upper)
 
     def _read(self, batches: tuple[Batch, ...], lower: Frontier, upper: Frontier) -> pa.Table:
@@ -171,11 +179,22 @@ class Lease:
         return state.batches
 
     def renew(self) -> None:
+        """Keep it for another `LEASE_MS`; an error if it ended, as its parts may be gone."""
         clock = self._machine.clock
-        hold = Hold(Frontier(self.as_of or 0), expires_ms=clock.now_ms() + LEASE_MS)
-        self._machine.apply(
-            lambda state: commands.set_hold(state, self._hold_id, hold, now_ms=clock.now_ms())
-        )
+
+        def renewed(state: State) -> tuple[State, object]:
+            now_ms = clock.now_ms()
+            known = state.holds.get(self._hold_id)
+            if known is None or (known.expires_ms or 0) < now_ms:
+                return state, None
+            hold = Hold(known.since, expires_ms=now_ms + LEASE_MS)
+            return commands.set_hold(state, self._hold_id, hold, now_ms=now_ms)
+
+        if self._machine.apply(renewed) is None:
+            raise Unavailable(
+                f"a lease on shard {self._machine.shard_id} has expired",
+                hint="take a new lease and read again",
+            )
 
     def release(self) -> None:
         self._machine.apply(lambda state: commands.release_hold(state, self._hold_id))
@@ -207,7 +226,9 @@ class SinceHandle:
         )
 
     def release(self) -> None:
-        self._machine.apply(lambda state: commands.release_hold(state, self._hold_id))
+        self._machine.apply(
+            lambda state: commands.release_hold(state, self._hold_id, epoch=self._epoch)
+        )
 
 
 def check_as_of(state: State, as_of: int) -> None:

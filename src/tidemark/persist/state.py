@@ -12,8 +12,9 @@ compare-and-set, so of two processes that race, the loser looks again at what th
 Invariants, checked by `check` and relied upon everywhere:
     S1  batches are contiguous, begin at the minimum time and end at upper
     S2  since and upper never go back
-    S3  every update in a batch has lower <= time < upper, or was moved up to the batch's since
-    S4  a part is referenced by `batches` or by `retired`, never by both
+    S3  every update in a batch has lower <= time < upper (compaction moves times up to since,
+        but never out of the batch)
+    S4  a part is referenced once: by `batches` or by `retired`
 """
 
 from __future__ import annotations
@@ -128,16 +129,8 @@ def compare_and_append(
     now_ms: int,
 ) -> tuple[State, Appended | UpperMismatch]:
     """Append `parts` as the batch [lower, upper) if and only if the shard's upper is `lower`."""
-    if not lower < upper:
-        raise InvalidUsage(
-            f"shard {state.shard_id}: an append must advance the upper, got {lower} to {upper}"
-        )
-    for part in parts:
-        if not (lower <= Frontier(part.min_time) and upper.covers(part.max_time)):
-            raise InvalidUsage(
-                f"shard {state.shard_id}: updates at times {part.min_time} to {part.max_time} "
-                f"do not lie in the batch's bounds {lower} to {upper}"
-            )
+    times = [t for part in parts for t in (part.min_time, part.max_time)]
+    check_bounds(state.shard_id, lower, upper, times)
     mine = state.writers.get(writer)
     if mine is not None and mine.token == token:
         return state, Appended(mine.upper)
@@ -152,6 +145,19 @@ def compare_and_append(
     writers = {w: s for w, s in state.writers.items() if s.expires_ms >= now_ms}
     writers[writer] = WriterState(token, upper, now_ms + WRITER_LEASE_MS)
     return _next(state, batches=batches, upper=upper, writers=writers), Appended(upper)
+
+
+def check_bounds(shard_id: str, lower: Frontier, upper: Frontier, times: list[int]) -> None:
+    """Refuse a batch [lower, upper) that is empty or does not hold all of `times`."""
+    if not lower < upper:
+        raise InvalidUsage(
+            f"shard {shard_id}: an append must advance the upper, got {lower} to {upper}"
+        )
+    if times and not (lower <= Frontier(min(times)) and upper.covers(max(times))):
+        raise InvalidUsage(
+            f"shard {shard_id}: updates at times {min(times)} to {max(times)} "
+            f"do not lie in the batch's bounds {lower} to {upper}"
+        )
 
 
 def register_schema(state: State, schema: bytes, key: tuple[str, ...]) -> tuple[State, None]:
@@ -169,6 +175,9 @@ def set_hold(
 ) -> tuple[State, Frontier | EpochMismatch]:
     """Register or move a hold; since follows the least of all holds and never goes back.
 
+    Only durable holds let since advance: a lease pins a time for its reader, and must not take
+    the history before it away from everyone else.
+
     Returns the hold's since as it now is: at least the shard's since, and for a known hold never
     less than before. A critical hold that carries a newer epoch cannot be moved by an older one.
     """
@@ -185,30 +194,32 @@ def set_hold(
         **{h: v for h, v in state.holds.items() if v.expires_ms is None or v.expires_ms >= now_ms},
         hold_id: hold,
     }
-    least = min(h.since for h in holds.values())
-    if hold == known and least <= state.since:
+    least = state.since
+    if any(h.expires_ms is None for h in holds.values()):
+        least = max(least, min(h.since for h in holds.values()))
+    if hold == known and least == state.since:
         return state, since
-    return _next(state, holds=holds, since=max(state.since, least)), since
+    return _next(state, holds=holds, since=least), since
 
 
-def release_hold(state: State, hold_id: str) -> tuple[State, None]:
-    if hold_id not in state.holds:
+def release_hold(state: State, hold_id: str, *, epoch: int | None = None) -> tuple[State, None]:
+    """Give up a hold, unless one with a newer epoch than `epoch` has taken it over."""
+    known = state.holds.get(hold_id)
+    if known is None or (epoch is not None and known.epoch > epoch):
         return state, None
     return _next(state, holds={h: v for h, v in state.holds.items() if h != hold_id}), None
 
 
-def replace_batches(
-    state: State, replaced: tuple[Batch, ...], merged: Batch
-) -> tuple[State, bool]:
+def replace_batches(state: State, replaced: tuple[Batch, ...], merged: Batch) -> tuple[State, bool]:
     """Put `merged` in place of the adjacent batches `replaced`; False if they changed meanwhile.
 
-    The last of them may have been stretched by progress since the merge began.
+    The last of them may have been stretched by progress since the merge began. True also if
+    `merged` is found to have taken their place already: its parts must then not be deleted.
     """
-    if sum(batch.diffs for batch in replaced) != merged.diffs:
-        raise Corruption(
-            f"shard {state.shard_id}: compaction of {replaced[0].lower} to {replaced[-1].upper} "
-            f"changed the sum of diffs; the merge was thrown away"
-        )
+    check_diffs(state.shard_id, replaced, merged.diffs)
+    ours = {part.key for part in merged.parts if part.key}
+    if ours & _keys(state):
+        return state, True
     width = len(replaced)
     for at in range(len(state.batches) - width + 1):
         found = state.batches[at : at + width]
@@ -220,6 +231,15 @@ def replace_batches(
     gone = tuple(Retired(p.key, state.seqno + 1) for b in found for p in b.parts if p.key)
     batches = (*state.batches[:at], merged, *state.batches[at + width :])
     return _next(state, batches=batches, retired=state.retired + gone), True
+
+
+def check_diffs(shard_id: str, replaced: tuple[Batch, ...], diffs: int) -> None:
+    expected = sum(batch.diffs for batch in replaced)
+    if diffs != expected:
+        raise Corruption(
+            f"shard {shard_id}: compaction of {replaced[0].lower} to {replaced[-1].upper} changed "
+            f"the sum of diffs from {expected} to {diffs}; the merge was thrown away"
+        )
 
 
 def collectable(state: State, now_ms: int) -> tuple[str, ...]:
@@ -240,7 +260,7 @@ def forget_retired(state: State, keys: frozenset[str]) -> tuple[State, None]:
 
 def finalize(state: State) -> tuple[State, None]:
     """End the shard for good: nothing can be read from or written to it again."""
-    if state.is_tombstone:
+    if state.is_tombstone and not state.batches:
         return state, None
     gone = tuple(Retired(p.key, state.seqno + 1) for b in state.batches for p in b.parts if p.key)
     leases = {h: v for h, v in state.holds.items() if v.expires_ms is not None}
@@ -261,12 +281,26 @@ def check(state: State) -> State:
         if batch.lower != expected or not batch.lower < batch.upper:
             raise Corruption(f"shard {state.shard_id}: a gap in its batches at {expected} (S1)")
         expected = batch.upper
-    if state.batches and expected != state.upper:
-        raise Corruption(f"shard {state.shard_id}: batches end at {expected}, upper {state.upper}")
-    live = {part.key for batch in state.batches for part in batch.parts if part.key}
-    if live & {retired.key for retired in state.retired}:
-        raise Corruption(f"shard {state.shard_id}: a part is both live and retired (S4)")
+        for part in batch.parts:
+            if not (batch.lower <= Frontier(part.min_time) and batch.upper.covers(part.max_time)):
+                raise Corruption(
+                    f"shard {state.shard_id}: updates at times {part.min_time} to {part.max_time} "
+                    f"in the batch {batch.lower} to {batch.upper} (S3)"
+                )
+    if expected != state.upper and not (state.is_tombstone and not state.batches):
+        raise Corruption(
+            f"shard {state.shard_id}: batches end at {expected}, upper {state.upper} (S1)"
+        )
+    live = [part.key for batch in state.batches for part in batch.parts if part.key]
+    if len({*live, *(retired.key for retired in state.retired)}) < len(live) + len(state.retired):
+        raise Corruption(f"shard {state.shard_id}: a part is referenced twice (S4)")
     return state
+
+
+def _keys(state: State) -> set[str]:
+    """Every blob that the state refers to."""
+    live = {part.key for batch in state.batches for part in batch.parts if part.key}
+    return live | {retired.key for retired in state.retired}
 
 
 def encode(state: State) -> bytes:
@@ -277,15 +311,18 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
-def decode(data: bytes) -> State:
-    version = msgspec.msgpack.decode(data, type=_Versioned).version
-    if version > FORMAT_VERSION:
-        raise Corruption(
-            f"a shard was written by format version {version}, this program knows up to "
-            f"{FORMAT_VERSION}",
-            hint="upgrade Tidemark; nothing was changed",
-        )
-    return msgspec.msgpack.decode(data, type=State)
+def decode(data: bytes, *, shard_id: str = "?") -> State:
+    try:
+        version = msgspec.msgpack.decode(data, type=_Versioned).version
+        if version > FORMAT_VERSION:
+            raise Corruption(
+                f"shard {shard_id} was written by format version {version}, this program knows "
+                f"up to {FORMAT_VERSION}",
+                hint="upgrade Tidemark; nothing was changed",
+            )
+        return msgspec.msgpack.decode(data, type=State)
+    except msgspec.MsgspecError as error:
+        raise Corruption(f"the state of shard {shard_id} cannot be read: {error}") from error
 
 
 def _next(state: State, **changes: object) -> State:

@@ -57,10 +57,21 @@ def consolidate(updates: pa.Table) -> pa.Table:
     """Equal rows at equal times summed into one update, and zeros dropped."""
     if updates.num_rows < 2:
         return updates.filter(pc.not_equal(updates[DIFF], 0)) if updates.num_rows else updates
+    updates = _canonical(updates)
     keys = [name for name in updates.column_names if name != DIFF]
     grouped = updates.group_by(keys, use_threads=False).aggregate([(DIFF, "sum")])
     grouped = grouped.filter(pc.not_equal(grouped[f"{DIFF}_sum"], 0))
     return grouped.rename_columns([*keys, DIFF]).select(updates.column_names)
+
+
+def _canonical(updates: pa.Table) -> pa.Table:
+    """-0.0 as 0.0 and every NaN as one: SQL holds them equal, Arrow groups by their bits."""
+    for at, field in enumerate(updates.schema):
+        if pa.types.is_floating(field.type):
+            values = pc.add(updates.column(at), pa.scalar(0.0, field.type))
+            values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), field.type), values)
+            updates = updates.set_column(at, field, values)
+    return updates
 
 
 def advance(updates: pa.Table, time: int) -> pa.Table:

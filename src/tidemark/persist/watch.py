@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidemark.clock import Clock
+from tidemark.errors import Unavailable
 from tidemark.persist.consensus import Consensus
 
 T = TypeVar("T")
@@ -57,6 +58,10 @@ class Watch:
             with self._changed:
                 self._waiting -= 1
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         with self._changed:
             self._closed = True
@@ -68,7 +73,10 @@ class Watch:
             with self._changed:
                 while not self._waiting and not self._closed:
                     self._changed.wait()
-            fresh = self._consensus.change_token()
+            try:
+                fresh = self._consensus.change_token()
+            except Unavailable:
+                fresh = None  # Waiters look for themselves, and meet the trouble if it lasts.
             if fresh != token:
                 token = fresh
                 with self._changed:

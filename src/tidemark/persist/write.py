@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from uuid import uuid4
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from tidemark.persist.blob import Blob
 from tidemark.persist.machine import Machine
 from tidemark.persist.part import write_parts
 from tidemark.persist.state import Appended, Part, UpperMismatch
-from tidemark.persist.updates import ERR, TIME, between, row_names
+from tidemark.persist.updates import DIFF, ERR, TIME, between, row_names
 
 INLINE_BUDGET = 128 * 1024
 """Inline bytes that one shard's state may carry; beyond it even small parts go to Blob."""
@@ -33,6 +34,8 @@ class WriteHandle:
         self._key = key
         self._writer = uuid4().hex
         self._registered = False
+        # The token in the state is that of the writer's last append, so there is one at a time.
+        self._lock = threading.Lock()
         missing = [name for name in key if name not in schema.names]
         if missing:
             raise InvalidUsage(f"shard {self.shard_id}: key columns {missing} are not in its rows")
@@ -48,13 +51,10 @@ class WriteHandle:
 
     def stage(self, updates: pa.Table) -> tuple[Part, ...]:
         """Store updates without appending them; `append` or `discard` what comes back."""
-        if updates.schema != self.schema:
-            raise InvalidUsage(
-                f"shard {self.shard_id} takes updates of ({_spelled(self.schema)}), "
-                f"got ({_spelled(updates.schema)})"
-            )
-        if pc.sum(pc.is_null(updates[TIME])).as_py():
-            raise InvalidUsage(f"shard {self.shard_id}: an update has no _time")
+        self._check_schema(updates)
+        for name in (TIME, DIFF):
+            if updates[name].null_count:
+                raise InvalidUsage(f"shard {self.shard_id}: an update has no {name}")
         inline = self._machine.cached.inline_bytes < INLINE_BUDGET
         return write_parts(self._blob, self.shard_id, updates, key=self._key, inline=inline)
 
@@ -73,22 +73,23 @@ class WriteHandle:
         """
         if not isinstance(updates, pa.Table):
             return self._append(updates or (), lower, upper)
+        self._check_bounds(updates, lower, upper)
         # Losing is cheap to foresee and dear to find out after writing parts.
         if lower < self.upper:
             return UpperMismatch(self.fetch_upper())
+        self._register()
         parts = self.stage(updates)
-        outcome: Appended | UpperMismatch | None = None
-        try:
-            outcome = self._append(parts, lower, upper)
-        finally:
-            if isinstance(outcome, UpperMismatch):
-                self.discard(parts)
+        # After an error the parts stay: the append may have happened.
+        outcome = self._append(parts, lower, upper)
+        if isinstance(outcome, UpperMismatch):
+            self.discard(parts)
         return outcome
 
     def append(
         self, updates: pa.Table, *, lower: Frontier, upper: Frontier
     ) -> Appended | UpperMismatch:
         """For writers of identical data: what is already there is cut off, a gap is a mismatch."""
+        self._check_bounds(updates, lower, upper)
         while True:
             current = self.fetch_upper()
             if upper <= current:
@@ -115,27 +116,40 @@ class WriteHandle:
     ) -> Appended | UpperMismatch:
         self._register()
         token = uuid4().hex
-        return self._machine.apply(
-            lambda state: commands.compare_and_append(
-                state,
-                parts,
-                lower=lower,
-                upper=upper,
-                writer=self._writer,
-                token=token,
-                now_ms=self._machine.clock.now_ms(),
+        with self._lock:
+            return self._machine.apply(
+                lambda state: commands.compare_and_append(
+                    state,
+                    parts,
+                    lower=lower,
+                    upper=upper,
+                    writer=self._writer,
+                    token=token,
+                    now_ms=self._machine.clock.now_ms(),
+                )
             )
+
+    def _check_schema(self, updates: pa.Table) -> None:
+        if updates.schema != self.schema:
+            raise InvalidUsage(
+                f"shard {self.shard_id} takes updates of ({_spelled(self.schema)}), "
+                f"got ({_spelled(updates.schema)})"
+            )
+
+    def _check_bounds(self, updates: pa.Table, lower: Frontier, upper: Frontier) -> None:
+        self._check_schema(updates)
+        times = pc.min_max(updates[TIME]).as_py().values()
+        commands.check_bounds(
+            self.shard_id, lower, upper, [time for time in times if time is not None]
         )
 
     def _register(self) -> None:
         if not self._registered:
             schema = self.schema.serialize().to_pybytes()
-            self._machine.apply(
-                lambda state: commands.register_schema(state, schema, self._key)
-            )
+            self._machine.apply(lambda state: commands.register_schema(state, schema, self._key))
             self._registered = True
 
 
 def _spelled(schema: pa.Schema) -> str:
-    names = [*row_names(schema), TIME, ERR]
+    names = [*row_names(schema), TIME, DIFF, ERR]
     return ", ".join(f"{name} {schema.field(name).type}" for name in names if name in schema.names)

@@ -26,7 +26,7 @@ POSITIVE, NEGATIVE = 0x0000, 0x4000
 
 
 def binaries(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
-    """The values of a column in binary format."""
+    """The values of a column, which is in its type's own Arrow form."""
     to_binary = _BINARIES.get(sql_type.name)
     if to_binary is None:
         raise Unsupported(
@@ -60,8 +60,8 @@ def numeric_binary(value: Decimal, dscale: int) -> bytes:
 def _packed(code: str, arrow: pa.DataType, shift: int = 0) -> Callable[..., list[bytes | None]]:
     pack = struct.Struct(code).pack
 
-    def to_binary(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
-        values = array.cast(sql_type.arrow).cast(arrow).to_pylist()
+    def to_binary(array: pa.Array, _: SqlType) -> list[bytes | None]:
+        values = array.cast(arrow).to_pylist()
         return [None if value is None else pack(value - shift) for value in values]
 
     return to_binary
@@ -76,8 +76,6 @@ def _text(array: pa.Array, _: SqlType) -> list[bytes | None]:
 
 
 def _numeric(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
-    if not pa.types.is_decimal(array.type) or sql_type.precision is not None:
-        array = array.cast(sql_type.arrow)
     return [
         None if value is None else numeric_binary(value, _dscale(value, sql_type))
         for value in array.to_pylist()

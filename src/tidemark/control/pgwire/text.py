@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,21 +73,11 @@ def copy_lines(batch: pa.RecordBatch | pa.Table, columns: Sequence[Column]) -> l
 
 
 def texts(array: pa.Array, sql_type: SqlType) -> pa.Array:
-    """The values of a column as PostgreSQL prints them, as an Arrow array of strings."""
+    """A column, in its type's own Arrow form, as an array of what PostgreSQL prints."""
     to_text = _TEXTS.get(sql_type.name)
     if to_text is None:
         raise Unsupported(f"values of type {sql_type} cannot be sent to a client")
-    return to_text(conform(array, sql_type), sql_type)
-
-
-def conform(array: pa.Array, sql_type: SqlType) -> pa.Array:
-    """The array in its type's own Arrow form; a bare numeric may be a decimal of any scale."""
-    if array.type == sql_type.arrow:
-        return array
-    is_bare_numeric = sql_type.name == "numeric" and sql_type.precision is None
-    if is_bare_numeric and pa.types.is_decimal(array.type):
-        return array
-    return array.cast(sql_type.arrow)
+    return to_text(array, sql_type)
 
 
 def _arrays(
@@ -96,11 +87,19 @@ def _arrays(
         raise InvalidUsage(
             f"a batch of {batch.num_columns} columns was given for {len(columns)} described ones"
         )
-    arrays = (
-        array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        for array in batch.columns
-    )
-    return zip(columns, arrays, strict=True)
+    for column, array in zip(columns, batch.columns, strict=True):
+        whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        yield column, _conform(whole, column.type)
+
+
+def _conform(array: pa.Array, sql_type: SqlType) -> pa.Array:
+    """The array in its type's own Arrow form; a bare numeric may be a decimal of any scale."""
+    if array.type == sql_type.arrow:
+        return array
+    is_bare_numeric = sql_type.name == "numeric" and sql_type.precision is None
+    if is_bare_numeric and pa.types.is_decimal(array.type):
+        return array
+    return array.cast(sql_type.arrow)
 
 
 def _string(value: str) -> pa.Scalar:
@@ -108,7 +107,8 @@ def _string(value: str) -> pa.Scalar:
 
 
 def _escaped(column: pa.Array, sql_type: SqlType) -> pa.Array:
-    if sql_type.name != "text" or not pc.any(pc.match_substring_regex(column, _COPY_SPECIAL)).as_py():
+    is_fixed_size = sql_type.wire_size > 0  # numbers and times have nothing to escape
+    if is_fixed_size or not pc.any(pc.match_substring_regex(column, _COPY_SPECIAL)).as_py():
         return column
     for raw, escape in _COPY_ESCAPES:
         column = pc.replace_substring(column, raw, escape)
@@ -186,7 +186,7 @@ def _bc(text: str) -> str:
     return f"{1 - int(sign + year):04d}-{rest} BC"
 
 
-def _map[T](function: Callable[[T], str], array: pa.Array) -> pa.Array:
+def _map(function: Callable[[Any], str], array: pa.Array) -> pa.Array:
     return pa.array(
         [None if value is None else function(value) for value in array.to_pylist()], _STRING
     )

@@ -1,0 +1,61 @@
+"""The arrangements of a replica: one per (shard, key, order), shared by the dataflows that use it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+
+from tidemark.persist import PersistClient
+from tidemark.persist.arrange import Arrangement
+
+Name = tuple[str, tuple[str, ...], str | None]
+
+
+class Arrangements:
+    def __init__(self, client: PersistClient, folder: Path):
+        self._client = client
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._arrangements: dict[Name, Arrangement] = {}
+        # Only a cache: what an earlier process left is rebuilt from the shards.
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def acquire(
+        self,
+        shard_id: str,
+        key: tuple[str, ...],
+        *,
+        holder: str,
+        as_of: int,
+        order: str | None = None,
+        schema: pa.Schema | None = None,
+    ) -> Arrangement:
+        """The shard by `key`, readable by `holder` from `as_of` on."""
+        name = (shard_id, key, order)
+        with self._lock:
+            arrangement = self._arrangements.get(name)
+            if arrangement is None:
+                reader = self._client.open_reader(shard_id)
+                arrangement = Arrangement(
+                    reader, key, folder=self._folder, order=order, schema=schema
+                )
+                self._arrangements[name] = arrangement
+        arrangement.hold(holder, as_of)
+        return arrangement
+
+    def release(self, arrangement: Arrangement, holder: str) -> None:
+        with self._lock:
+            if arrangement.release(holder):
+                for name, known in list(self._arrangements.items()):
+                    if known is arrangement:
+                        del self._arrangements[name]
+
+    def describe(self) -> list[tuple[str, str, str | None, int]]:
+        with self._lock:
+            return [
+                (shard, ", ".join(key), order, arrangement.rows)
+                for (shard, key, order), arrangement in self._arrangements.items()
+            ]

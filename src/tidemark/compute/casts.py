@@ -1,0 +1,285 @@
+"""Casts: which types convert to which, how each conversion is written, and when it fails.
+
+`CASTS` is the whole list. A cast is *implicit* (done silently wherever types must meet),
+*assignment* (done when a value is stored into a column) or *explicit* (must be written), as in
+PostgreSQL. What cannot be converted faithfully is refused by name.
+
+Templates: `{0}` is the argument, `{v}` the cast's own value, `{T}` the Spark type of the result
+and `{type}` its SQL name. The first failure whose condition holds gives the error's message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tidemark.compute import literals
+from tidemark.compute.expr import Cast, Expr, Lit
+from tidemark.compute.literals import UNKNOWN
+from tidemark.errors import SqlError, Unsupported
+from tidemark.types import (
+    BARE_NUMERIC_SCALE,
+    DATE,
+    MAX_PRECISION,
+    NUMERIC,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    SqlType,
+    numeric,
+)
+
+Context = Literal["implicit", "assignment", "explicit"]
+_STRENGTH = {"implicit": 0, "assignment": 1, "explicit": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`message` (a Spark string expression) is the error of a row on which `when` is true."""
+
+    when: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CastRule:
+    context: Context
+    spark: str
+    fails: tuple[Failure, ...] = ()
+    refused: str | None = None
+
+
+OUT_OF_RANGE = Failure("{v} IS NULL", "'{type} out of range'")
+OVERFLOW = Failure("{v} IS NULL", "'numeric field overflow'")
+_BAD_INPUT = Failure("{v} IS NULL", "concat('invalid input syntax for type {type}: \"', {0}, '\"')")
+_INTEGER_TEXT = (
+    Failure(
+        "{v} IS NULL AND {0} RLIKE '^\\\\s*[+-]?[0-9]+\\\\s*$'",
+        "concat('value \"', {0}, '\" is out of range for type {type}')",
+    ),
+    _BAD_INPUT,
+)
+_NUMERIC_TEXT = (
+    Failure("{v} IS NULL AND {0} RLIKE '^\\\\s*{NUMBER}\\\\s*$'", "'numeric field overflow'"),
+    _BAD_INPUT,
+)
+_DOUBLE_TEXT = (
+    Failure(
+        "abs({v}) = double('Infinity') AND NOT lower({0}) LIKE '%inf%'",
+        "concat('\"', {0}, '\" is out of range for type double precision')",
+    ),
+    _BAD_INPUT,
+)
+_TIME_TEXT = (
+    Failure(
+        "{v} IS NULL AND {0} RLIKE '{MOMENT}'",
+        "concat('date/time field value out of range: \"', {0}, '\"')",
+    ),
+    _BAD_INPUT,
+)
+_WORDS = ", ".join(
+    [f"'{word}', true" for word in literals.TRUE_WORDS]
+    + [f"'{word}', false" for word in literals.FALSE_WORDS]
+)
+
+_PLAIN = "CAST({0} AS {T})"
+_TRY = "try_cast({0} AS {T})"
+_NO_DOUBLE_TEXT = (
+    "double precision to text cannot be printed as PostgreSQL prints it; "
+    "cast to numeric first, e.g. x::numeric::text"
+)
+
+CASTS: dict[tuple[str, str], CastRule] = {
+    ("boolean", "integer"): CastRule("explicit", _PLAIN),
+    ("boolean", "text"): CastRule("assignment", _PLAIN),
+    ("smallint", "integer"): CastRule("implicit", _PLAIN),
+    ("smallint", "bigint"): CastRule("implicit", _PLAIN),
+    ("smallint", "numeric"): CastRule("implicit", _TRY, (OVERFLOW,)),
+    ("smallint", "double precision"): CastRule("implicit", _PLAIN),
+    ("smallint", "text"): CastRule("assignment", _PLAIN),
+    ("integer", "boolean"): CastRule("explicit", "({0} <> 0)"),
+    ("integer", "smallint"): CastRule("assignment", _TRY, (OUT_OF_RANGE,)),
+    ("integer", "bigint"): CastRule("implicit", _PLAIN),
+    ("integer", "numeric"): CastRule("implicit", _TRY, (OVERFLOW,)),
+    ("integer", "double precision"): CastRule("implicit", _PLAIN),
+    ("integer", "text"): CastRule("assignment", _PLAIN),
+    ("bigint", "smallint"): CastRule("assignment", _TRY, (OUT_OF_RANGE,)),
+    ("bigint", "integer"): CastRule("assignment", _TRY, (OUT_OF_RANGE,)),
+    ("bigint", "numeric"): CastRule("implicit", _TRY, (OVERFLOW,)),
+    ("bigint", "double precision"): CastRule("implicit", _PLAIN),
+    ("bigint", "text"): CastRule("assignment", _PLAIN),
+    # numeric to integer rounds half away from zero, double to integer half to even.
+    ("numeric", "smallint"): CastRule(
+        "assignment", "try_cast(round({0}, 0) AS {T})", (OUT_OF_RANGE,)
+    ),
+    ("numeric", "integer"): CastRule(
+        "assignment", "try_cast(round({0}, 0) AS {T})", (OUT_OF_RANGE,)
+    ),
+    ("numeric", "bigint"): CastRule(
+        "assignment", "try_cast(round({0}, 0) AS {T})", (OUT_OF_RANGE,)
+    ),
+    ("numeric", "numeric"): CastRule("implicit", _TRY, (OVERFLOW,)),
+    ("numeric", "double precision"): CastRule("implicit", _PLAIN),
+    ("numeric", "text"): CastRule("assignment", _PLAIN),
+    ("double precision", "smallint"): CastRule(
+        "assignment", "try_cast(rint({0}) AS {T})", (OUT_OF_RANGE,)
+    ),
+    ("double precision", "integer"): CastRule(
+        "assignment", "try_cast(rint({0}) AS {T})", (OUT_OF_RANGE,)
+    ),
+    # 2^63 is a double but not a bigint; Spark's range check lets it through.
+    ("double precision", "bigint"): CastRule(
+        "assignment",
+        "try_cast(nullif(rint({0}), 9223372036854775808D) AS {T})",
+        (OUT_OF_RANGE,),
+    ),
+    # PostgreSQL keeps the 15 digits that a double surely has.
+    ("double precision", "numeric"): CastRule(
+        "assignment", "try_cast(format_string('%.14e', {0}) AS {T})", (OVERFLOW,)
+    ),
+    ("double precision", "text"): CastRule("assignment", "", refused=_NO_DOUBLE_TEXT),
+    ("text", "boolean"): CastRule(
+        "explicit", f"try_element_at(map({_WORDS}), lower(trim({{0}})))", (_BAD_INPUT,)
+    ),
+    ("text", "smallint"): CastRule("explicit", _TRY, _INTEGER_TEXT),
+    ("text", "integer"): CastRule("explicit", _TRY, _INTEGER_TEXT),
+    ("text", "bigint"): CastRule("explicit", _TRY, _INTEGER_TEXT),
+    ("text", "numeric"): CastRule(
+        "explicit",
+        "try_cast(regexp_extract({0}, '^\\\\s*({NUMBER})\\\\s*$', 1) AS {T})",
+        _NUMERIC_TEXT,
+    ),
+    ("text", "double precision"): CastRule(
+        "explicit",
+        "try_cast(regexp_extract({0}, '^\\\\s*({NUMBER}|{SPECIAL_FLOAT})\\\\s*$', 1) AS {T})",
+        _DOUBLE_TEXT,
+    ),
+    # ISO 8601 only; PostgreSQL's freer notations ('Jan 8 1999', 'yesterday') are bad input here.
+    ("text", "date"): CastRule(
+        "explicit", "try_cast(regexp_extract({0}, '{MOMENT}', 1) AS {T})", _TIME_TEXT
+    ),
+    ("text", "timestamp"): CastRule(
+        "explicit",
+        "try_cast(regexp_replace(regexp_extract({0}, '{MOMENT}', 0), '{TRAILING_ZONE}', '') AS {T})",
+        _TIME_TEXT,
+    ),
+    ("text", "timestamp with time zone"): CastRule(
+        "explicit", "try_cast(regexp_extract({0}, '{MOMENT}', 0) AS {T})", _TIME_TEXT
+    ),
+    ("date", "timestamp"): CastRule("implicit", _PLAIN),
+    ("date", "timestamp with time zone"): CastRule("implicit", _PLAIN),
+    ("date", "text"): CastRule("assignment", _PLAIN),
+    ("timestamp", "date"): CastRule("assignment", _PLAIN),
+    ("timestamp", "timestamp with time zone"): CastRule("implicit", _PLAIN),
+    ("timestamp", "text"): CastRule("assignment", _PLAIN),
+    ("timestamp with time zone", "date"): CastRule("assignment", _PLAIN),
+    ("timestamp with time zone", "timestamp"): CastRule("assignment", _PLAIN),
+    ("timestamp with time zone", "text"): CastRule("assignment", "concat({0}, '+00')"),
+}
+
+PATTERNS = {
+    "NUMBER": literals.NUMBER,
+    "SPECIAL_FLOAT": literals.SPECIAL_FLOAT,
+    "MOMENT": (
+        rf"^\\s*({literals.ISO_DATE})(?:[ tT]{literals.ISO_TIME})?\\s*(?:{literals.ISO_ZONE})?\\s*$"
+    ),
+    "TRAILING_ZONE": rf"(?<=[0-9])\\s*(?:[zZ]|(?<=:[0-9][0-9]|[.][0-9]{{1,9}})(?:{literals.ISO_ZONE}))\\s*$",
+}
+"""Regular expressions that the templates name; written for Spark, so backslashes are doubled."""
+
+
+def rule_for(source: SqlType, target: SqlType) -> CastRule | None:
+    rule = CASTS.get((source.name, target.name))
+    if rule is None or rule.refused:
+        return rule
+    if target.name == "numeric" and source.is_exact and _contains(target, source):
+        return CastRule(rule.context, _PLAIN)
+    if target == TEXT and source == NUMERIC:
+        return CastRule(rule.context, "rtrim('.', rtrim('0', CAST({0} AS {T})))")
+    return rule
+
+
+def cast(expr: Expr, type_: SqlType, *, context: Context = "explicit") -> Expr:
+    """`expr` as `type_`; a literal is converted at once. 42846 if there is no such cast."""
+    if expr.type == type_:
+        return expr
+    if isinstance(expr, Lit) and (expr.type == UNKNOWN or expr.value is None):
+        return Lit(None, type_) if expr.value is None else literals.typed(expr.value, type_)
+    rule = rule_for(expr.type, type_)
+    if rule is None or _STRENGTH[rule.context] > _STRENGTH[context]:
+        raise SqlError(f"cannot cast type {expr.type} to {type_}", sqlstate="42846")
+    if rule.refused:
+        raise Unsupported(f"cannot cast type {expr.type} to {type_}", hint=rule.refused)
+    folded = literals.converted(expr, type_) if isinstance(expr, Lit) else None
+    return folded if folded is not None else Cast(expr, type_)
+
+
+def castable(source: SqlType, target: SqlType, context: Context) -> bool:
+    if source.name == target.name or source == UNKNOWN:
+        return True
+    rule = CASTS.get((source.name, target.name))
+    return rule is not None and _STRENGTH[rule.context] <= _STRENGTH[context]
+
+
+def settled(expr: Expr) -> Expr:
+    """A literal that found no context is text, as in PostgreSQL."""
+    return cast(expr, TEXT) if expr.type == UNKNOWN else expr
+
+
+def common_type(types: Iterable[SqlType]) -> SqlType | None:
+    """The type in which values of all these types meet; None if there is none."""
+    known = [type_ for type_ in types if type_ != UNKNOWN]
+    if not known:
+        return TEXT
+    result = known[0]
+    for type_ in known[1:]:
+        met = _meet(result, type_)
+        if met is None:
+            return None
+        result = met
+    return result
+
+
+def bounded(integral: int, scale: int) -> SqlType:
+    """A numeric of so many digits before and after the point, as far as 38 digits go.
+
+    The scale is kept and digits in front are given up (an overflow there is an error that the
+    user sees), unless even bare numeric has fewer decimals: then it is bare numeric.
+    """
+    if integral + scale <= MAX_PRECISION:
+        return numeric(max(integral + scale, 1), scale)
+    return numeric(MAX_PRECISION, scale) if scale <= BARE_NUMERIC_SCALE else NUMERIC
+
+
+def digits(type_: SqlType) -> tuple[int, int]:
+    """Digits before and after the decimal point."""
+    precision, scale = type_.decimal
+    return precision - scale, scale
+
+
+_INTEGERS = ("smallint", "integer", "bigint")
+_MOMENTS = (DATE, TIMESTAMP, TIMESTAMPTZ)
+
+
+def _meet(a: SqlType, b: SqlType) -> SqlType | None:
+    if a == b:
+        return a
+    if a.is_integer and b.is_integer:
+        return max(a, b, key=lambda type_: _INTEGERS.index(type_.name))
+    if a.is_exact and b.is_exact:
+        if NUMERIC in (a, b):
+            return NUMERIC
+        (a_integral, a_scale), (b_integral, b_scale) = digits(a), digits(b)
+        return bounded(max(a_integral, b_integral), max(a_scale, b_scale))
+    if a.is_number and b.is_number:
+        return a if a.name == "double precision" else b
+    if a in _MOMENTS and b in _MOMENTS:
+        return max(a, b, key=_MOMENTS.index)
+    return None
+
+
+def _contains(target: SqlType, source: SqlType) -> bool:
+    """True if every value of `source` fits; rounding to fewer decimals may need one digit more."""
+    (integral, scale), (source_integral, source_scale) = digits(target), digits(source)
+    return integral >= source_integral + (1 if scale < source_scale else 0)

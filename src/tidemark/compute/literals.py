@@ -1,0 +1,238 @@
+"""Literals: how constants are read when a statement is planned, and written as Spark SQL.
+
+A quoted string or NULL has no type of its own until its context gives it one; until then it has
+the type `UNKNOWN`, which never leaves the planner. Conversions of literals happen here, once, so
+that `VALUES` of ten thousand rows becomes ten thousand rows of plain constants.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+
+from tidemark.compute.expr import Lit
+from tidemark.errors import DataError, Unsupported
+from tidemark.types import BIGINT, BOOLEAN, INTEGER, MAX_PRECISION, SqlType, numeric
+
+UNKNOWN = SqlType("unknown")
+"""The type of a quoted literal, a NULL or an untyped parameter before its context gives one."""
+
+INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
+TRUE_WORDS = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
+FALSE_WORDS = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
+
+# The same patterns guard the run-time casts from text (casts.py), so both accept the same input.
+NUMBER = r"[+-]?(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:[eE][+-]?[0-9]+)?"
+SPECIAL_FLOAT = r"[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)|[nN][aA][nN]"
+ISO_DATE = r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+ISO_TIME = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?"
+ISO_ZONE = r"[zZ]|[+-][0-9]{2}(?::?[0-9]{2})?"
+
+_WIDE = Context(prec=2 * MAX_PRECISION)
+_TIMESTAMP = re.compile(rf"({ISO_DATE})(?:[ tT]({ISO_TIME}))?\s*({ISO_ZONE})?")
+
+
+def number_literal(text: str) -> Lit:
+    """An unquoted number: integer, bigint or a numeric just wide enough, as PostgreSQL types it."""
+    if text.lstrip("-").isdigit():
+        value = int(text)
+        if fits(value, INTEGER):
+            return Lit(str(value), INTEGER)
+        if fits(value, BIGINT):
+            return Lit(str(value), BIGINT)
+    value = _WIDE.create_decimal(text)
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    scale = max(0, -exponent)
+    precision = max(len(value.as_tuple().digits) + max(0, exponent), scale, 1)
+    if precision > MAX_PRECISION:
+        raise DataError(
+            f"the number {text} does not fit into {MAX_PRECISION} digits", sqlstate="22003"
+        )
+    return Lit(format(value, "f"), numeric(precision, scale))
+
+
+def fits(value: int, type_: SqlType) -> bool:
+    bound = 1 << (INTEGER_BITS[type_.name] - 1)
+    return -bound <= value < bound
+
+
+def typed(text: str, type_: SqlType) -> Lit:
+    """The quoted literal `text` read as `type_`; raises DataError where PostgreSQL would."""
+    read = _READERS.get(type_.name)
+    if read is None:
+        raise Unsupported(f"literals of type {type_} are not supported")
+    return Lit(read(text, type_), type_)
+
+
+def converted(literal: Lit, type_: SqlType) -> Lit | None:
+    """A typed literal as another type, or None where only the running cast can tell."""
+    source, text = literal.type, literal.value
+    if text is None or source == type_:
+        return Lit(text, type_)
+    if source == UNKNOWN:
+        return typed(text, type_)
+    if not (source.is_number and type_.is_number):
+        return None
+    if source.name == "double precision":
+        return None
+    if type_.name == "double precision":
+        return Lit(_double_text(float(text)), type_)
+    value = _WIDE.create_decimal(text)
+    if type_.is_integer:
+        whole = int(value.quantize(Decimal(1), ROUND_HALF_UP, _WIDE))
+        return Lit(str(whole), type_) if fits(whole, type_) else None
+    rounded = _to_scale(value, type_)
+    return None if rounded is None else Lit(rounded, type_)
+
+
+def spark_literal(literal: Lit) -> str:
+    """The literal as typed Spark SQL; whatever the text holds, it stays one literal."""
+    text, type_ = literal.value, literal.type
+    if text is None:
+        return f"CAST(NULL AS {type_.spark})"
+    match type_.name:
+        case "boolean":
+            return "true" if text in ("true", "t") else "false"
+        case "text":
+            return quoted(text)
+        case "integer":
+            return f"({text})" if text.startswith("-") else text
+        case "timestamp":
+            return f"TIMESTAMP_NTZ{quoted(text)}"
+        case "timestamp with time zone":
+            return f"TIMESTAMP{quoted(text)}"
+        case "date":
+            return f"DATE{quoted(text)}"
+        case _:
+            return f"CAST({quoted(text)} AS {type_.spark})"
+
+
+def quoted(text: str) -> str:
+    """A Spark string literal.
+
+    Backslashes and quotes are escaped; so is the dollar sign, because Spark substitutes
+    `${variables}` in SQL text before parsing it, inside quotes too.
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    return f"'{escaped}'"
+
+
+def invalid_input(type_: SqlType | str, text: str) -> DataError:
+    name = type_ if isinstance(type_, str) else type_.name
+    return DataError(f'invalid input syntax for type {name}: "{text}"', sqlstate="22P02")
+
+
+def _read_boolean(text: str, _: SqlType) -> str:
+    word = text.strip().lower()
+    if word in TRUE_WORDS:
+        return "true"
+    if word in FALSE_WORDS:
+        return "false"
+    raise invalid_input(BOOLEAN, text)
+
+
+def _read_integer(text: str, type_: SqlType) -> str:
+    if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
+        raise invalid_input(type_, text)
+    if not fits(int(text), type_):
+        raise DataError(f'value "{text}" is out of range for type {type_}', sqlstate="22003")
+    return str(int(text))
+
+
+def _read_numeric(text: str, type_: SqlType) -> str:
+    if not re.fullmatch(NUMBER, text.strip()):
+        raise invalid_input(type_, text)
+    rounded = _to_scale(_WIDE.create_decimal(text.strip()), type_)
+    if rounded is None:
+        raise DataError("numeric field overflow", sqlstate="22003")
+    return rounded
+
+
+def _read_double(text: str, type_: SqlType) -> str:
+    if not re.fullmatch(f"{NUMBER}|{SPECIAL_FLOAT}", text.strip()):
+        raise invalid_input(type_, text)
+    value = float(text)
+    if abs(value) == float("inf") and re.fullmatch(NUMBER, text.strip()):
+        raise DataError(f'"{text}" is out of range for type double precision', sqlstate="22003")
+    return _double_text(value)
+
+
+def _read_date(text: str, type_: SqlType) -> str:
+    return _moment(text, type_).date().isoformat()
+
+
+def _read_timestamp(text: str, type_: SqlType) -> str:
+    return _moment(text, type_).replace(tzinfo=None).isoformat(sep=" ")
+
+
+def _read_timestamptz(text: str, type_: SqlType) -> str:
+    moment = _moment(text, type_)
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
+    return moment.isoformat(sep=" ") + "+00"
+
+
+def _moment(text: str, type_: SqlType) -> dt.datetime:
+    found = _TIMESTAMP.fullmatch(text.strip())
+    if found is None:
+        raise invalid_input(type_, text)
+    date, time, zone = found.groups()
+    year, month, day = (int(part) for part in date.split("-"))
+    hour, minute, second = [*(time or "0:0").split(":"), "0"][:3]
+    # Like Spark's own cast: digits beyond the microsecond are cut off.
+    fraction = (second.partition(".")[2] + "000000")[:6]
+    try:
+        moment = dt.datetime(
+            year, month, day, int(hour), int(minute), int(second.partition(".")[0]), int(fraction)
+        )
+        return moment.replace(tzinfo=_zone(zone)) if zone else moment
+    except ValueError:
+        raise DataError(f'date/time field value out of range: "{text}"', sqlstate="22008") from None
+
+
+def _zone(text: str) -> dt.timezone:
+    if text in "zZ":
+        return dt.UTC
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    offset = dt.timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return dt.timezone(-offset if text[0] == "-" else offset)
+
+
+def _to_scale(value: Decimal, type_: SqlType) -> str | None:
+    """`value` rounded half away from zero to the type's scale, or None if it does not fit."""
+    precision, scale = type_.decimal
+    try:
+        rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE)
+    except InvalidOperation:
+        return None
+    if rounded.adjusted() >= precision - scale and rounded != 0:
+        return None
+    text = format(rounded, "f")
+    if type_.precision is None and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+def _double_text(value: float) -> str:
+    if value != value:
+        return "NaN"
+    if abs(value) == float("inf"):
+        return "Infinity" if value > 0 else "-Infinity"
+    text = repr(value)
+    return text[:-2] if text.endswith(".0") else text
+
+
+_READERS = {
+    "boolean": _read_boolean,
+    "smallint": _read_integer,
+    "integer": _read_integer,
+    "bigint": _read_integer,
+    "numeric": _read_numeric,
+    "double precision": _read_double,
+    "text": lambda text, _: text,
+    "date": _read_date,
+    "timestamp": _read_timestamp,
+    "timestamp with time zone": _read_timestamptz,
+}

@@ -1,0 +1,174 @@
+"""Expressions as Spark SQL: one text for the value, one for the error.
+
+    value(a / b)   try_cast((a div nullif(b, 0)) AS INT)
+    error(a / b)   CASE WHEN a IS NOT NULL AND b IS NOT NULL THEN
+                     CASE WHEN b = 0 THEN 'division by zero' ... END END
+
+`value` never raises. `error` is a nullable string: the message on rows where PostgreSQL would
+have raised, NULL on the others; it is None (no text at all) for an expression that cannot fail.
+**Where the error is not NULL the value means nothing**: look at the error first.
+
+Only what would be evaluated can fail: CASE fails in the branch taken, coalesce up to the first
+value that is not null, `false AND error` is false and `true OR error` is true. A strict function
+of a NULL is NULL, whatever the other arguments are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidemark.compute.casts import PATTERNS, Failure, rule_for
+from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
+from tidemark.compute.functions import overload_of
+from tidemark.compute.literals import INTEGER_BITS, spark_literal
+from tidemark.errors import InvalidUsage
+from tidemark.types import SqlType
+
+Column = Callable[[int], str]
+
+
+def value(expr: Expr, column: Column) -> str:
+    """`expr` as Spark SQL over columns named by `column(index)`; never raises."""
+    match expr:
+        case Col(index=index):
+            return column(index)
+        case Lit():
+            return spark_literal(expr)
+        case Cast(arg=arg, type=type_):
+            rule = rule_for(arg.type, type_)
+            if rule is None or rule.refused:
+                raise InvalidUsage(f"there is no cast from {arg.type} to {type_}")
+            return _filled(rule.spark, (value(arg, column),), type_)
+        case Call(fn="case", args=args):
+            return _case([value(arg, column) for arg in args])
+        case Call(args=args, type=type_):
+            texts = tuple(value(arg, column) for arg in args)
+            spark = overload_of(expr).spark
+            if callable(spark):
+                return spark(texts, args, type_)
+            if len(args) == 1 and expr.fn in ("greatest", "least"):
+                return texts[0]
+            return _filled(spark, texts, type_)
+
+
+def error(expr: Expr, column: Column) -> str | None:
+    """The error message of `expr` per row as Spark SQL, or None if it cannot fail."""
+    match expr:
+        case Col() | Lit():
+            return None
+        case Call(fn="case", args=args):
+            return _case_error(args, column)
+        case Call(fn="coalesce", args=args):
+            return _coalesce_error(args, column)
+        case Call(fn="and", args=args):
+            return _logic_error(args, column, decisive="NOT {0}")
+        case Call(fn="or", args=args):
+            return _logic_error(args, column, decisive="{0}")
+        case Call(args=args):
+            fails = overload_of(expr).fails
+        case Cast(arg=arg, type=type_):
+            rule = rule_for(arg.type, type_)
+            args, fails = (arg,), rule.fails if rule else ()
+    own = _own_error(expr, args, fails, column)
+    return _first([*(error(arg, column) for arg in args), own])
+
+
+def _own_error(
+    expr: Expr, args: tuple[Expr, ...], fails: tuple[Failure, ...], column: Column
+) -> str | None:
+    """When the function itself fails, its arguments being fine and not null."""
+    possible = [failure for failure in fails if not _ruled_out(failure, args)]
+    if not possible:
+        return None
+    texts = tuple(value(arg, column) for arg in args)
+    own = value(expr, column) if any("{v}" in failure.when for failure in possible) else ""
+    branches = " ".join(
+        f"WHEN {_filled(failure.when, texts, expr.type, own)}"
+        f" THEN {_filled(failure.message, texts, expr.type, own)}"
+        for failure in possible
+    )
+    present = [
+        f"{text} IS NOT NULL"
+        for text, arg in zip(texts, args, strict=True)
+        if not (isinstance(arg, Lit) and arg.value is not None)
+    ]
+    case = f"CASE {branches} END"
+    return f"CASE WHEN {' AND '.join(present)} THEN {case} END" if present else case
+
+
+def _ruled_out(failure: Failure, args: tuple[Expr, ...]) -> bool:
+    """True for a failure that a constant argument excludes: `x / 2`, `name LIKE 'a%'`."""
+    if len(args) < 2 or not isinstance(args[1], Lit) or args[1].value is None:
+        return False
+    text = args[1].value
+    if failure.when == "{1} = 0":
+        return any(digit in "123456789" for digit in text.lower().partition("e")[0])
+    return "LIKE pattern" in failure.message and not text.endswith("\\")
+
+
+def _case_error(args: tuple[Expr, ...], column: Column) -> str | None:
+    errors = [error(arg, column) for arg in args]
+    if not any(errors):
+        return None
+    branches: list[str] = []
+    for at in range(0, len(args) - 1, 2):
+        if errors[at] is not None:
+            branches.append(f"WHEN {errors[at]} IS NOT NULL THEN {errors[at]}")
+        branches.append(f"WHEN {value(args[at], column)} THEN {errors[at + 1] or 'NULL'}")
+    return f"CASE {' '.join(branches)} ELSE {errors[-1] or 'NULL'} END"
+
+
+def _coalesce_error(args: tuple[Expr, ...], column: Column) -> str | None:
+    found: str | None = None
+    for arg in reversed(args):
+        mine = error(arg, column)
+        if found is not None:
+            found = f"CASE WHEN {value(arg, column)} IS NULL THEN {found} END"
+        found = _first([mine, found])
+    return found
+
+
+def _logic_error(args: tuple[Expr, ...], column: Column, *, decisive: str) -> str | None:
+    """An argument that decides the result silences the errors of all others."""
+    errors = [error(arg, column) for arg in args]
+    if not any(errors):
+        return None
+    deciders: list[str] = []
+    for arg, mine in zip(args, errors, strict=True):
+        decides = decisive.format(value(arg, column))
+        deciders.append(decides if mine is None else f"({mine} IS NULL AND {decides})")
+    return f"CASE WHEN {' OR '.join(deciders)} THEN NULL ELSE {_first(errors)} END"
+
+
+def _first(errors: list[str | None]) -> str | None:
+    some = [text for text in errors if text is not None]
+    if len(some) < 2:
+        return some[0] if some else None
+    return f"coalesce({', '.join(some)})"
+
+
+def _case(texts: list[str]) -> str:
+    branches = " ".join(
+        f"WHEN {texts[at]} THEN {texts[at + 1]}" for at in range(0, len(texts) - 1, 2)
+    )
+    return f"CASE {branches} ELSE {texts[-1]} END"
+
+
+def _filled(template: str, texts: tuple[str, ...], type_: SqlType, own: str = "") -> str:
+    return template.format(
+        *texts,
+        v=own,
+        T=type_.spark,
+        type=type_.name,
+        min=_least(type_),
+        all=", ".join(texts),
+        rest=", ".join(texts[1:]),
+        ands=" AND ".join(texts),
+        ors=" OR ".join(texts),
+        **PATTERNS,
+    )
+
+
+def _least(type_: SqlType) -> str:
+    bits = INTEGER_BITS.get(type_.name)
+    return f"CAST('{-(1 << (bits - 1))}' AS {type_.spark})" if bits else ""

@@ -1,0 +1,130 @@
+"""The dialect: sqlglot's Materialize, with its knowledge of functions taken out.
+
+sqlglot turns functions into its own nodes, and sometimes into something that means less or more
+(`date_part` becomes `EXTRACT`, `a[1]` becomes `a[0]`). Here every call keeps its name and its
+arguments; only functions with a grammar of their own (CAST, EXTRACT, TRIM ...) are parsed
+specially. What a name means is decided by the planner's allow-list alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.materialize import Materialize
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token
+
+from tidemark.errors import SqlError, Unsupported
+from tidemark.types import SqlType, numeric, type_named
+
+_OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+
+
+class TidemarkSql(Materialize):
+    class Parser(Materialize.Parser):
+        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
+        NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            name: Materialize.Parser.FUNCTION_PARSERS[name] for name in _OWN_GRAMMAR
+        }
+
+
+DIALECT = TidemarkSql()
+
+
+def tokenize(sql: str) -> list[Token]:
+    try:
+        return DIALECT.tokenize(sql)
+    except TokenError:
+        raise SqlError(f"unterminated quoted string or comment in: {sql[-60:]}") from None
+
+
+def parse_tokens(tokens: Sequence[Token], sql: str) -> exp.Expr:
+    """One query, or one expression, out of the tokens of `sql`."""
+    try:
+        parser = DIALECT.parser(error_level=ErrorLevel.IMMEDIATE)
+        trees = [tree for tree in parser.parse(list(tokens), sql) if tree is not None]
+    except ParseError as parse_error:
+        raise syntax_error(sql, parse_error) from None
+    if len(trees) != 1:
+        raise SqlError("syntax error at end of input")
+    return trees[0]
+
+
+def parse_query(sql: str) -> exp.Expr:
+    tree = parse_tokens(tokenize(sql), sql)
+    if not isinstance(tree, exp.Query):
+        raise SqlError(f'syntax error at or near "{sql.split()[0] if sql.split() else ""}"')
+    return tree
+
+
+def syntax_error(sql: str, parse_error: ParseError) -> SqlError:
+    """PostgreSQL's wording; sqlglot points at the last token that it understood."""
+    details = parse_error.errors[0] if parse_error.errors else {}
+    near, rest = str(details.get("highlight") or ""), str(details.get("end_context") or "")
+    at = f"line {details.get('line')}, column {details.get('col')}" if details else None
+    unexpected = "Unexpected token" in str(details.get("description"))
+    if not unexpected and not rest.strip():
+        return SqlError("syntax error at end of input", hint=at)
+    if not unexpected and rest.strip():
+        near = rest.split()[0]
+    return SqlError(f'syntax error at or near "{near}"', hint=at)
+
+
+def identifier(node: exp.Expr | str | None) -> str:
+    """An identifier as it is stored: folded to lower case unless it was quoted."""
+    if isinstance(node, exp.Identifier):
+        return node.name if node.quoted else node.name.lower()
+    if isinstance(node, exp.Expr):
+        return node.name.lower()
+    return (node or "").lower()
+
+
+_TYPE_NAMES = {
+    exp.DType.BOOLEAN: "boolean",
+    exp.DType.SMALLINT: "smallint",
+    exp.DType.INT: "integer",
+    exp.DType.BIGINT: "bigint",
+    exp.DType.DECIMAL: "numeric",
+    exp.DType.DOUBLE: "double precision",
+    exp.DType.FLOAT: "real",
+    exp.DType.TEXT: "text",
+    exp.DType.VARCHAR: "varchar",
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMP: "timestamp",
+    exp.DType.TIMESTAMPTZ: "timestamptz",
+}
+
+
+def sql_type(node: exp.DataType) -> SqlType:
+    """The type that a type's name in SQL stands for; what is not supported is refused by name."""
+    kind = node.this
+    name = _TYPE_NAMES.get(kind) if isinstance(kind, exp.DType) else None
+    if name is None:
+        type_named(node.sql(dialect=DIALECT).lower())
+        raise Unsupported(f'type "{node.sql(dialect=DIALECT).lower()}" is not supported')
+    limits = [parameter.name for parameter in node.expressions]
+    if name == "numeric" and limits:
+        if len(limits) > 2 or not all(limit.isdigit() for limit in limits):
+            raise SqlError("invalid NUMERIC type modifier", sqlstate="22023")
+        return numeric(*(int(limit) for limit in limits))
+    if limits:
+        raise Unsupported(
+            f"type {name}({', '.join(limits)}) is not supported: limits on {name} are not enforced",
+            hint=f"use {'text' if name == 'varchar' else name} without a limit",
+        )
+    return type_named(name)
+
+
+def count_parameters(tree: exp.Expr) -> int:
+    """How many parameters a statement takes: the highest n of its $n."""
+    return max((parameter_number(node) for node in tree.find_all(exp.Parameter)), default=0)
+
+
+def parameter_number(node: exp.Parameter) -> int:
+    number = node.name
+    if not number.isdigit() or int(number) < 1:
+        raise SqlError(f'there is no parameter "{number}"', sqlstate="42P02")
+    return int(number)

@@ -1,0 +1,366 @@
+"""Scalar expressions and aggregates: sqlglot nodes to typed expressions.
+
+An aggregate becomes a column behind those of the input (`Col(width + n)`); `select.py` then turns
+key expressions and these columns into columns of the `Reduce`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from tidemark.compute.casts import settled
+from tidemark.compute.expr import Col, Expr, Lit
+from tidemark.compute.functions import call, cast
+from tidemark.compute.literals import UNKNOWN, number_literal
+from tidemark.compute.plan import Aggregate
+from tidemark.compute.sql.dialect import identifier, parameter_number, sql_type
+from tidemark.compute.sql.scope import Scope
+from tidemark.errors import SqlError, Unsupported
+from tidemark.types import BIGINT, BOOLEAN, NUMERIC, SqlType, numeric
+
+AGGREGATES = ("count", "sum", "avg", "min", "max")
+
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.Pow: "^",
+    exp.DPipe: "||",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "is not distinct from",
+    exp.NullSafeNEQ: "is distinct from",
+}
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+
+_REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Window: ("window functions", "aggregate with GROUP BY and join the result instead"),
+    exp.WithinGroup: ("ordered-set aggregates", "use count, sum, avg, min or max"),
+    exp.Filter: ("FILTER", "aggregate a CASE instead, e.g. sum(CASE WHEN c THEN x END)"),
+    exp.Distinct: (
+        "DISTINCT inside an aggregate",
+        "aggregate over a subquery, e.g. SELECT count(*) FROM (SELECT DISTINCT x FROM t)",
+    ),
+    exp.Order: ("ORDER BY inside an aggregate", "count, sum, avg, min and max need no order"),
+    exp.Subquery: ("subqueries in expressions", "write the subquery in FROM and join with it"),
+    exp.Select: ("subqueries in expressions", "write the subquery in FROM and join with it"),
+    exp.Exists: ("EXISTS", "join with a SELECT DISTINCT of the keys instead"),
+    exp.Any: ("ANY and ALL", "use IN with a list of values"),
+    exp.Interval: ("intervals", "add days to a date as an integer, or use date_trunc"),
+    exp.AtTimeZone: ("AT TIME ZONE", "times are in UTC; cast between timestamp and timestamptz"),
+    exp.RegexpLike: ("regular expressions", "use LIKE, starts_with or strpos"),
+    exp.RegexpILike: ("regular expressions", "use ILIKE, starts_with or strpos"),
+    exp.SimilarTo: ("SIMILAR TO", "use LIKE"),
+    exp.Array: ("arrays", "keep one value per row"),
+    exp.Bracket: ("arrays", "keep one value per row"),
+    exp.Tuple: ("row values", "compare the columns one by one, joined by AND"),
+    exp.Star: ("* in an expression", "name the columns"),
+    exp.JSONExtract: ("JSON operators", "extract the fields before they reach the table"),
+    exp.JSONExtractScalar: ("JSON operators", "extract the fields before they reach the table"),
+    exp.Collate: ("COLLATE", "text is ordered by code point"),
+    exp.TryCast: ("TRY_CAST", "use CAST; a bad value becomes an error row"),
+}
+
+CLOCK_FUNCTIONS = frozenset(
+    "mz_now now current_timestamp current_date current_time localtime localtimestamp"
+    " clock_timestamp statement_timestamp transaction_timestamp random".split()
+)
+SESSION_FUNCTIONS = frozenset(
+    "version current_user session_user user current_role current_catalog current_schema"
+    " current_database pg_backend_pid".split()
+)
+_NO_PARENTHESES = (CLOCK_FUNCTIONS - {"mz_now", "now", "random"}) | (
+    SESSION_FUNCTIONS - {"version", "current_database", "pg_backend_pid"}
+)
+
+
+@dataclass(slots=True)
+class Expressions:
+    """Plans the expressions of one clause, e.g. `WHERE`, over the columns of `scope`.
+
+    `aggregates` collects the aggregates met; None where the clause allows none. `session` gives
+    values to functions like `now()` that are constant within one query.
+    """
+
+    scope: Scope
+    clause: str
+    params: tuple[Lit, ...] = ()
+    session: Mapping[str, Lit] = field(default_factory=dict)
+    aggregates: list[Aggregate] | None = None
+
+    def plan(self, node: exp.Expr) -> Expr:
+        """The typed expression; a quoted literal without context stays UNKNOWN."""
+        kind = type(node)
+        if kind in _BINARY:
+            return self._binary(node)
+        match node:
+            case exp.Paren(this=inner):
+                return self.plan(inner)
+            case exp.Column():
+                return self._column(node)
+            case exp.Literal() | exp.ByteString() | exp.RawString() | exp.National():
+                if isinstance(node, exp.Literal) and not node.is_string:
+                    return number_literal(node.name)
+                return Lit(node.name, UNKNOWN)
+            case exp.Boolean(this=truth):
+                return Lit("true" if truth else "false", BOOLEAN)
+            case exp.Null():
+                return Lit(None, UNKNOWN)
+            case exp.Parameter():
+                return self._parameter(node)
+            case exp.And() | exp.Or():
+                fn = "and" if isinstance(node, exp.And) else "or"
+                return call(fn, tuple(self.plan(part) for part in node.flatten(unnest=False)))
+            case exp.Neg(this=exp.Literal(is_string=False) as literal):
+                return number_literal(f"-{literal.name}")
+            case exp.Neg(this=inner):
+                return call("negate", (self.plan(inner),))
+            case exp.Not():
+                return self._not(node)
+            case exp.Is():
+                return self._is(node, negated=False)
+            case exp.Like() | exp.ILike() | exp.Escape():
+                return self._like(node)
+            case exp.In():
+                return self._in(node)
+            case exp.Between():
+                return self._between(node)
+            case exp.Case():
+                return self._case(node)
+            case exp.Extract(this=unit, expression=moment):
+                return call("extract", (Lit(unit.name.lower(), UNKNOWN), self.plan(moment)))
+            case exp.Trim():
+                return self._trim(node)
+            case exp.Substring():
+                parts = [node.this, node.args.get("start"), node.args.get("length")]
+                return call("substring", tuple(self.plan(part) for part in parts if part))
+            case exp.StrPosition(this=text):
+                return call("strpos", (self.plan(text), self.plan(node.args["substr"])))
+            case exp.Anonymous():
+                return self._function(node)
+            case exp.Dot(this=exp.Identifier() as schema, expression=exp.Anonymous() as function):
+                if identifier(schema) == "pg_catalog":
+                    return self._function(function)
+        if kind is exp.Cast:
+            return cast(self.plan(node.this), sql_type(node.args["to"]))
+        raise refusal(node)
+
+    def predicate(self, node: exp.Expr) -> Expr:
+        return self.boolean(self.plan(node))
+
+    def boolean(self, expr: Expr) -> Expr:
+        if expr.type == UNKNOWN:
+            return cast(expr, BOOLEAN)
+        if expr.type != BOOLEAN:
+            raise SqlError(
+                f"argument of {self.clause} must be type boolean, not type {expr.type}",
+                sqlstate="42804",
+            )
+        return expr
+
+    def _binary(self, node: exp.Expr) -> Expr:
+        if isinstance(node, _COMPARISONS):
+            for side in (node.this, node.expression):
+                if isinstance(side, _COMPARISONS):
+                    raise SqlError(
+                        "syntax error: comparisons do not chain",
+                        hint=f"put parentheses into {node.sql(dialect='postgres')}",
+                    )
+        return call(_BINARY[type(node)], (self.plan(node.this), self.plan(node.expression)))
+
+    def _column(self, node: exp.Column) -> Expr:
+        if isinstance(node.this, exp.Star):
+            raise refusal(node.this)
+        name = identifier(node.this)
+        bare = len(node.parts) == 1 and not node.this.quoted
+        if bare and name in _NO_PARENTHESES:
+            return self._constant_function(name)
+        return self.scope.column(tuple(identifier(part) for part in node.parts))
+
+    def _parameter(self, node: exp.Parameter) -> Expr:
+        number = parameter_number(node)
+        if number > len(self.params):
+            raise SqlError(f"there is no parameter ${number}", sqlstate="42P02")
+        return self.params[number - 1]
+
+    def _not(self, node: exp.Not) -> Expr:
+        if isinstance(node.this, exp.Is):
+            return self._is(node.this, negated=True)
+        return call("not", (self.boolean_argument(node.this, "NOT"),))
+
+    def boolean_argument(self, node: exp.Expr, of: str) -> Expr:
+        expr = self.plan(node)
+        if expr.type not in (BOOLEAN, UNKNOWN):
+            raise SqlError(
+                f"argument of {of} must be type boolean, not type {expr.type}", sqlstate="42804"
+            )
+        return cast(expr, BOOLEAN)
+
+    def _is(self, node: exp.Is, *, negated: bool) -> Expr:
+        middle = "is not" if negated else "is"
+        match node.expression:
+            case exp.Null():
+                return call(f"{middle} null", (self.plan(node.this),))
+            case exp.Boolean(this=truth):
+                word = "true" if truth else "false"
+                of = f"{middle} {word}"
+                return call(of, (self.boolean_argument(node.this, of.upper()),))
+        raise refusal(node)
+
+    def _like(self, node: exp.Expr) -> Expr:
+        like, escape = (
+            (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
+        )
+        if not isinstance(like, exp.Like | exp.ILike) or isinstance(like.expression, exp.Any):
+            raise refusal(like.expression)
+        pattern = self.plan(like.expression)
+        if escape is not None:
+            pattern = _with_backslashes(pattern, self.plan(escape))
+        fn = "like" if isinstance(like, exp.Like) else "ilike"
+        found = call(fn, (self.plan(like.this), pattern))
+        return call("not", (found,)) if like.args.get("negate") else found
+
+    def _in(self, node: exp.In) -> Expr:
+        if node.args.get("query"):
+            raise Unsupported(
+                "IN (SELECT ...) is not supported",
+                hint="join with a SELECT DISTINCT of the keys instead",
+            )
+        if any(node.args.get(other) for other in ("unnest", "field")):
+            raise refusal(node)
+        return call("in", tuple(self.plan(part) for part in (node.this, *node.expressions)))
+
+    def _between(self, node: exp.Between) -> Expr:
+        if node.args.get("symmetric"):
+            raise Unsupported(
+                "BETWEEN SYMMETRIC is not supported", hint="use BETWEEN least(..) AND greatest(..)"
+            )
+        subject = self.plan(node.this)
+        low, high = self.plan(node.args["low"]), self.plan(node.args["high"])
+        return call("and", (call(">=", (subject, low)), call("<=", (subject, high))))
+
+    def _case(self, node: exp.Case) -> Expr:
+        parts: list[Expr] = []
+        subject = self.plan(node.this) if node.this else None
+        for branch in node.args["ifs"]:
+            condition = self.plan(branch.this)
+            if subject is not None:
+                condition = call("=", (subject, condition))
+            parts += [condition, self.plan(branch.args["true"])]
+        default = node.args.get("default")
+        return call("case", (*parts, self.plan(default) if default else Lit(None, UNKNOWN)))
+
+    def _trim(self, node: exp.Trim) -> Expr:
+        fn = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.args.get("position") or "", "btrim")
+        characters = node.args.get("expression")
+        args = (node.this, characters) if characters else (node.this,)
+        return call(fn, tuple(self.plan(arg) for arg in args))
+
+    def _function(self, node: exp.Anonymous) -> Expr:
+        name = identifier(node.this)
+        if name in AGGREGATES:
+            return self._aggregate(name, node.expressions)
+        if name in CLOCK_FUNCTIONS or name in SESSION_FUNCTIONS:
+            return self._constant_function(name)
+        return call(name, tuple(self.plan(arg) for arg in node.expressions))
+
+    def _constant_function(self, name: str) -> Expr:
+        if name in self.session:
+            return self.session[name]
+        if name == "mz_now":
+            raise Unsupported(
+                "mz_now() is not supported", hint="temporal filters cannot be maintained yet"
+            )
+        what = "changes with time" if name in CLOCK_FUNCTIONS else "depends on the session"
+        raise Unsupported(
+            f"{name} is not supported here: its value {what}, so a view over it could not be kept",
+            hint="write the value as a literal, or keep it in a table",
+        )
+
+    def _aggregate(self, name: str, nodes: list[exp.Expr]) -> Expr:
+        if self.aggregates is None:
+            raise SqlError(
+                f"aggregate functions are not allowed in {self.clause}", sqlstate="42803"
+            )
+        inner = Expressions(self.scope, "an aggregate", self.params, self.session)
+        if name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
+            return self._aggregated(Aggregate("count", None, BIGINT))
+        try:
+            args = [settled(inner.plan(node)) for node in nodes]
+        except SqlError as nested:
+            if "not allowed in an aggregate" in nested.message:
+                raise SqlError(
+                    "aggregate function calls cannot be nested", sqlstate="42803"
+                ) from None
+            raise
+        if len(args) != 1:
+            types = ", ".join(arg.type.name for arg in args)
+            raise SqlError(f"function {name}({types}) does not exist", sqlstate="42883")
+        return self._aggregated(Aggregate(name, args[0], aggregate_type(name, args[0].type)))
+
+    def _aggregated(self, aggregate: Aggregate) -> Expr:
+        assert self.aggregates is not None
+        if aggregate not in self.aggregates:
+            self.aggregates.append(aggregate)
+        return Col(self.scope.width + self.aggregates.index(aggregate), aggregate.type)
+
+
+def aggregate_type(name: str, type_: SqlType) -> SqlType:
+    """The type of an aggregate over values of a type; refuses what cannot be kept exactly."""
+    if name == "count":
+        return BIGINT
+    if name in ("min", "max") and type_ != BOOLEAN:
+        return type_
+    if name in ("sum", "avg") and type_.name == "double precision":
+        raise Unsupported(
+            f"{name}(double precision) is not supported: it cannot be kept exactly as rows "
+            "come and go",
+            hint=f"cast to numeric, e.g. {name}(x::numeric)",
+        )
+    if name in ("sum", "avg") and type_.is_exact:
+        if name == "avg":
+            return NUMERIC
+        if type_.name in ("smallint", "integer"):
+            return BIGINT
+        return NUMERIC if type_ == NUMERIC else numeric(38, type_.decimal[1])
+    raise SqlError(
+        f"function {name}({type_}) does not exist",
+        hint="no aggregate takes this type; an explicit cast may help",
+        sqlstate="42883",
+    )
+
+
+def refusal(node: exp.Expr) -> Unsupported:
+    for kind, (what, instead) in _REFUSED.items():
+        if isinstance(node, kind):
+            return Unsupported(f"{what}: not supported", hint=instead)
+    return Unsupported(
+        f"{type(node).__name__.upper()} is not supported: {node.sql(dialect='postgres')[:80]}"
+    )
+
+
+def _with_backslashes(pattern: Expr, escape: Expr) -> Expr:
+    """A pattern with another escape character, rewritten with the default one."""
+    if not (isinstance(pattern, Lit) and isinstance(escape, Lit)):
+        raise Unsupported("LIKE ... ESCAPE is supported for constant patterns only")
+    if pattern.value is None or escape.value is None:
+        return Lit(None, UNKNOWN)
+    if len(escape.value) > 1:
+        raise SqlError("invalid escape string", sqlstate="22025")
+    out, characters = "", iter(pattern.value)
+    for character in characters:
+        if character == escape.value:
+            following = next(characters, "")
+            out += f"\\{following}"
+        else:
+            out += "\\\\" if character == "\\" else character
+    return Lit(out, UNKNOWN)

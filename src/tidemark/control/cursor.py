@@ -1,0 +1,136 @@
+"""A cursor over the tokens of one statement."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from tidemark.compute.sql.dialect import parse_tokens
+from tidemark.control import statements as s
+from tidemark.errors import SqlError
+
+
+class Cursor:
+    """A position in the tokens of one statement."""
+
+    def __init__(self, sql: str, tokens: list[Token]):
+        self.sql = sql
+        self.tokens = tokens
+        self.at = 0
+
+    def peek(self, ahead: int = 0) -> Token | None:
+        at = self.at + ahead
+        return self.tokens[at] if at < len(self.tokens) else None
+
+    def looking_at(self, words: str) -> bool:
+        """True if the next tokens are these words (unquoted, in any case)."""
+        for ahead, word in enumerate(words.split()):
+            token = self.peek(ahead)
+            if token is None or token.text.upper() != word or is_quoted(token):
+                return False
+        return True
+
+    def take(self, words: str) -> bool:
+        found = self.looking_at(words)
+        if found:
+            self.at += len(words.split())
+        return found
+
+    def expect(self, words: str) -> None:
+        if not self.take(words):
+            raise self.error()
+
+    def one_of(self, *choices: str) -> str:
+        for words in choices:
+            if self.take(words):
+                return words
+        raise self.error()
+
+    def next(self) -> Token:
+        token = self.peek()
+        if token is None:
+            raise self.error()
+        self.at += 1
+        return token
+
+    def error(self) -> SqlError:
+        token = self.peek()
+        if token is None:
+            return SqlError("syntax error at end of input")
+        shown = self.sql[token.start : token.end + 1]
+        hint = f"line {token.line}, column {token.col - len(shown) + 1}"
+        return SqlError(f'syntax error at or near "{shown}"', hint=hint)
+
+    def end(self) -> None:
+        if self.peek() is not None:
+            raise self.error()
+
+    def word(self) -> str:
+        """An identifier, folded unless quoted."""
+        token = self.next()
+        if token.token_type == TokenType.IDENTIFIER:
+            return token.text
+        if token.token_type in (TokenType.STRING, TokenType.NUMBER) or not is_word(token.text):
+            self.at -= 1
+            raise self.error()
+        return token.text.lower()
+
+    def name(self) -> s.Name:
+        parts = [self.word()]
+        while self.take("."):
+            parts.append(self.word())
+        if len(parts) > 3:
+            raise SqlError(f"improper qualified name (too many dotted names): {'.'.join(parts)}")
+        return tuple(parts)
+
+    def integer(self) -> int:
+        token = self.next()
+        if token.token_type not in (TokenType.NUMBER, TokenType.STRING) or not token.text.isdigit():
+            self.at -= 1
+            raise self.error()
+        return int(token.text)
+
+    def text_until(self, at: int) -> str:
+        """The text from the current token up to (not with) token `at`."""
+        start = self.tokens[self.at].start
+        return self.sql[start : self.tokens[at - 1].end + 1]
+
+    def find(self, *words: str) -> int:
+        """Where any of these words stand next outside parentheses, or the end."""
+        depth = 0
+        here = self.at
+        try:
+            for at in range(here, len(self.tokens)):
+                if self.tokens[at].token_type == TokenType.L_PAREN:
+                    depth += 1
+                elif self.tokens[at].token_type == TokenType.R_PAREN:
+                    depth -= 1
+                    if depth < 0:
+                        return at
+                elif depth == 0 and not is_quoted(self.tokens[at]):
+                    self.at = at
+                    if any(self.looking_at(choice) for choice in words):
+                        return at
+        finally:
+            self.at = here
+        return len(self.tokens)
+
+    def query(self, *stops: str) -> s.Query:
+        """A query up to one of the `stops`, a closing parenthesis or the end."""
+        end = self.find(*stops)
+        if end == self.at:
+            raise self.error()
+        sql = self.text_until(end)
+        tree = parse_tokens(self.tokens[self.at : end], self.sql)
+        if not isinstance(tree, exp.Query):
+            raise self.error()
+        self.at = end
+        return s.Query(tree, sql)
+
+
+def is_quoted(token: Token) -> bool:
+    return token.token_type in (TokenType.IDENTIFIER, TokenType.STRING)
+
+
+def is_word(text: str) -> bool:
+    return text[:1].isalpha() or text[:1] == "_"

@@ -1,0 +1,395 @@
+"""Queries to plans: what they mean, and what is refused, with PostgreSQL's wording."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
+from tidemark.compute.plan import (
+    Aggregate,
+    Constant,
+    Filter,
+    Finish,
+    Get,
+    Join,
+    OrderBy,
+    Plan,
+    Project,
+    Reduce,
+)
+from tidemark.compute.sql import count_parameters, parse_query, plan_query
+from tidemark.errors import SqlError
+from tidemark.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    NUMERIC,
+    TEXT,
+    TIMESTAMPTZ,
+    Column,
+    numeric,
+)
+
+T = Get("u1", (Column("a", INTEGER), Column("b", TEXT), Column("c", NUMERIC)))
+U = Get("u2", (Column("a", INTEGER), Column("d", DOUBLE), Column("f", BOOLEAN)))
+V = Get("u3", (Column("a", BIGINT), Column("b", TEXT), Column("m", numeric(10, 2))))
+
+
+class Catalog:
+    relations = {"t": T, "u": U, "v": V, "Quoted": T}  # noqa: RUF012
+
+    def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
+        if parts[-1] in self.relations and parts[:-1] in ((), ("public",)):
+            return self.relations[parts[-1]]
+        if parts == ("a_view",):
+            return plan("SELECT a AS x, b AS y FROM t WHERE a > 0", view=True)
+        raise SqlError(f'relation "{".".join(parts)}" does not exist', sqlstate="42P01")
+
+
+def plan(sql: str, **options) -> Plan:  # pyright: ignore[reportMissingParameterType]
+    return plan_query(parse_query(sql), Catalog(), **options)
+
+
+def show(node: Plan) -> str:
+    """A plan on one line, for comparing."""
+    match node:
+        case Get(id=id_):
+            return id_
+        case Constant(rows=rows):
+            return "values" + "".join(f"({', '.join(_expr(e) for e in row)})" for row in rows)
+        case Filter(input=input_, predicate=predicate):
+            return f"filter[{_expr(predicate)}]({show(input_)})"
+        case Project(input=input_, outputs=outputs, names=names):
+            shown = ", ".join(f"{_expr(e)} {n}" for e, n in zip(outputs, names, strict=True))
+            return f"project[{shown}]({show(input_)})"
+        case Join(inputs=inputs, on=on):
+            shown = ", ".join(_expr(e) for e in on)
+            return f"join[{shown}]({', '.join(show(i) for i in inputs)})"
+        case Reduce(input=input_, keys=keys, aggregates=aggregates):
+            shown = ", ".join(_expr(e) for e in keys)
+            aggs = ", ".join(f"{a.fn}({_expr(a.arg) if a.arg else '*'})" for a in aggregates)
+            return f"reduce[{shown}; {aggs}]({show(input_)})"
+        case Finish(input=input_, order_by=order_by, limit=limit, offset=offset, keep=keep):
+            order = ", ".join(f"#{o.index}{' desc' if o.descending else ''}" for o in order_by)
+            return f"finish[{order}; {limit}; {offset}; {keep}]({show(input_)})"
+
+
+def _expr(expr: Expr) -> str:
+    match expr:
+        case Col(index=index):
+            return f"#{index}"
+        case Lit(value=value):
+            return "null" if value is None else value
+        case Cast(arg=arg, type=type_):
+            return f"{_expr(arg)}::{type_}"
+        case Call(fn=fn, args=args):
+            return f"{fn}({', '.join(_expr(arg) for arg in args)})"
+
+
+PLANS = {
+    # The select list
+    "SELECT a, b FROM t": "project[#0 a, #1 b](u1)",
+    "SELECT * FROM t": "project[#0 a, #1 b, #2 c](u1)",
+    "SELECT t.*, a + 1 AS x FROM t": "project[#0 a, #1 b, #2 c, +(#0, 1) x](u1)",
+    "TABLE t": "project[#0 a, #1 b, #2 c](u1)",
+    "SELECT 1, 'x', NULL": "project[1 ?column?, x ?column?, null ?column?](values())",
+    "SELECT x.a FROM t AS x": "project[#0 a](u1)",
+    "SELECT public.t.a FROM public.t": "project[#0 a](u1)",
+    'SELECT A, "a" FROM T': "project[#0 a, #0 a](u1)",
+    'SELECT a FROM "Quoted"': "project[#0 a](u1)",
+    "SELECT q FROM t AS x(p, q)": "project[#1 q](project[#0 p, #1 q, #2 c](u1))",
+    "SELECT lower(b), a::bigint, CASE WHEN a > 1 THEN 1 END, count.a FROM t count": (
+        "project[lower(#1) lower, #0::bigint a, case(>(#0, 1), 1, null) case, #0 a](u1)"
+    ),
+    # WHERE
+    "SELECT a FROM t WHERE a > 2 AND b = 'x' AND c < 1": (
+        "project[#0 a](filter[and(>(#0, 2), =(#1, x), <(#2, 1))](u1))"
+    ),
+    "SELECT a FROM t WHERE a BETWEEN 1 AND 2": (
+        "project[#0 a](filter[and(>=(#0, 1), <=(#0, 2))](u1))"
+    ),
+    "SELECT a FROM t WHERE NOT b LIKE 'x%' ESCAPE '!' OR b IS NOT NULL": (
+        "project[#0 a](filter[or(not(like(#1, x%)), is not null(#1))](u1))"
+    ),
+    "SELECT a FROM t WHERE b LIKE '50!%\\' ESCAPE '!'": (
+        "project[#0 a](filter[like(#1, 50\\%\\\\)](u1))"
+    ),
+    # Joins
+    "SELECT t.a, d FROM t, u WHERE t.a = u.a": (
+        "project[#0 a, #4 d](filter[=(#0, #3)](join[](u1, u2)))"
+    ),
+    "SELECT t.a FROM t JOIN u ON t.a = u.a AND f": (
+        "project[#0 a](join[and(=(#0, #3), #5)](u1, u2))"
+    ),
+    "SELECT * FROM t JOIN u USING (a)": (
+        "project[#0 a, #1 b, #2 c, #4 d, #5 f](join[=(#0, #3)](u1, u2))"
+    ),
+    "SELECT a, u.a FROM t JOIN u USING (a)": "project[#0 a, #3 a](join[=(#0, #3)](u1, u2))",
+    "SELECT * FROM u JOIN t USING (a) JOIN v USING (b)": (
+        "project[#4 b, #0 a, #1 d, #2 f, #5 c, #6 a, #8 m](join[=(#0, #3), =(#4, #7)](u2, u1, u3))"
+    ),
+    "SELECT t.a FROM t CROSS JOIN u": "project[#0 a](join[](u1, u2))",
+    "SELECT x.a FROM t x JOIN v y ON x.a = y.a": (
+        "project[#0 a](join[=(#0::bigint, #3)](u1, u3))"
+    ),
+    "SELECT v.a FROM (t JOIN u ON t.a = u.a) JOIN v ON v.a = u.a": (
+        "project[#6 a](join[=(#0, #3), =(#6, #3::bigint)](u1, u2, u3))"
+    ),
+    # ON sees only its own chain, so `b` is v's although t has one too.
+    "SELECT 1 FROM t, u JOIN v ON b = 'x'": "project[1 ?column?](join[=(#7, x)](u1, u2, u3))",
+    # Subqueries, CTEs, views, VALUES
+    "SELECT s.x FROM (SELECT a + 1 AS x FROM t ORDER BY 1) s": (
+        "project[#0 x](project[+(#0, 1) x](u1))"
+    ),
+    "WITH x AS (SELECT a FROM t), y(k) AS (SELECT a FROM x) SELECT k FROM y": (
+        "project[#0 k](project[#0 k](project[#0 a](u1)))"
+    ),
+    "SELECT x FROM a_view": "project[#0 x](project[#0 x, #1 y](filter[>(#0, 0)](u1)))",
+    "VALUES (1, 'a'), (2, NULL)": "values(1, a)(2, null)",
+    "VALUES (1), (2.5), (30000000000)": "values(1.0)(2.5)(30000000000.0)",
+    "SELECT k FROM (VALUES (1, 'a'), (-2, 'b')) v(k, s)": (
+        "project[#0 k](project[#0 k, #1 s](values(1, a)(-2, b)))"
+    ),
+    "VALUES (1 + 1, 5), (3, 6)": (
+        "project[case(=(#0, 0), +(1, 1), 3) column1, #2 column2](values(0, null, 5)(1, 3, 6))"
+    ),
+    # Grouping
+    "SELECT b, count(*), sum(a) FROM t GROUP BY b": (
+        "project[#0 b, #1 count, #2 sum](reduce[#1; count(*), sum(#0)](u1))"
+    ),
+    "SELECT count(*) FROM t": "project[#0 count](reduce[; count(*)](u1))",
+    "SELECT a % 2 AS k, max(c) + 1 FROM t GROUP BY k": (
+        "project[#0 k, +(#1::numeric(37,16), 1.0000000000000000) ?column?]"
+        "(reduce[%(#0, 2); max(#2)](u1))"
+    ),
+    "SELECT a % 2 FROM t GROUP BY 1 HAVING count(*) > 1 AND min(b) <> ''": (
+        "project[#0 ?column?](filter[and(>(#1, 1), <>(#2, ))](reduce[%(#0, 2); count(*), min(#1)](u1)))"
+    ),
+    # An input column wins over an output name in GROUP BY, an output name in ORDER BY.
+    "SELECT lower(b) AS b FROM t GROUP BY b": "project[lower(#0) b](reduce[#1; ](u1))",
+    "SELECT lower(b) AS b FROM t ORDER BY b": "finish[#0; None; 0; 1](project[lower(#1) b](u1))",
+    "SELECT DISTINCT b FROM t": "reduce[#0; ](project[#1 b](u1))",
+    # Order and limit
+    "SELECT a FROM t ORDER BY c DESC, 1 LIMIT 5 OFFSET 2": (
+        "finish[#1 desc, #0; 5; 2; 1](project[#0 a, #2 ?order?](u1))"
+    ),
+    "SELECT b, count(*) FROM t GROUP BY b ORDER BY sum(a) DESC LIMIT 3": (
+        "finish[#2 desc; 3; 0; 2](project[#0 b, #1 count, #2 ?order?]"
+        "(reduce[#1; count(*), sum(#0)](u1)))"
+    ),
+    "SELECT a FROM t FETCH FIRST 5 ROWS ONLY": "finish[; 5; 0; 1](project[#0 a](u1))",
+    "SELECT a FROM t LIMIT ALL": "project[#0 a](u1)",
+    "VALUES (2), (1) ORDER BY 1": "finish[#0; None; 0; 1](project[#0 column1](values(2)(1)))",
+    # Literals take the type of the other side
+    "SELECT a FROM t WHERE a = '5'": "project[#0 a](filter[=(#0, 5)](u1))",
+    "SELECT pg_catalog.upper(b) FROM t": "project[upper(#1) upper](u1)",
+}
+
+
+@pytest.mark.parametrize("sql", PLANS)
+def test_plans(sql: str) -> None:
+    assert show(plan(sql)) == PLANS[sql]
+
+
+TYPES = {
+    "a + 1": INTEGER,
+    "a / 2": INTEGER,
+    "a::bigint + a": BIGINT,
+    "c / 3": NUMERIC,
+    "c + 1": NUMERIC,
+    "1.5": numeric(2, 1),
+    "1.5 * 2.25": numeric(5, 3),
+    "a + 1.5": numeric(12, 1),
+    "sum(a)": BIGINT,
+    "sum(a::bigint)": numeric(38, 0),
+    "sum(c)": NUMERIC,
+    "sum(c::numeric(10,2))": numeric(38, 2),
+    "avg(a)": NUMERIC,
+    "count(b)": BIGINT,
+    "max(b)": TEXT,
+    "coalesce(a, 1.5)": numeric(11, 1),
+    "'x'": TEXT,
+    "NULL": TEXT,
+    "-2147483648": INTEGER,
+    "-9223372036854775808": BIGINT,
+    "9223372036854775808": numeric(19, 0),
+    "extract(year FROM DATE '2020-01-01')": numeric(10, 0),
+    "date_part('year', DATE '2020-01-01')": DOUBLE,
+    "date_trunc('day', DATE '2020-01-01')": TIMESTAMPTZ,
+    "DATE '2020-01-01' + 1": DATE,
+    "DATE '2020-01-02' - DATE '2020-01-01'": INTEGER,
+    "round(2.567, 2)": numeric(4, 2),
+    "a = 1 AND b LIKE 'x'": BOOLEAN,
+}
+
+
+@pytest.mark.parametrize("expr", TYPES)
+def test_types(expr: str) -> None:
+    grouped = " GROUP BY a, b, c" if "(" not in expr.split("(")[0] else ""
+    columns = plan(f"SELECT {expr} FROM t{grouped}").columns
+    assert columns[0].type == TYPES[expr]
+
+
+REFUSED = {
+    # Names
+    "SELECT x FROM t": ("42703", 'column "x" does not exist'),
+    "SELECT t.x FROM t": ("42703", "column t.x does not exist"),
+    "SELECT y.a FROM t": ("42P01", 'missing FROM-clause entry for table "y"'),
+    "SELECT t.a FROM t AS x": ("42P01", 'missing FROM-clause entry for table "t"'),
+    "SELECT a FROM t, u": ("42702", 'column reference "a" is ambiguous'),
+    "SELECT a FROM nothing": ("42P01", 'relation "nothing" does not exist'),
+    "SELECT 1 FROM t, t": ("42712", 'table name "t" specified more than once'),
+    'SELECT "A" FROM t': ("42703", 'column "A" does not exist'),
+    "SELECT 1 FROM (SELECT a FROM t) s WHERE t.a = 1": (
+        "42P01",
+        'missing FROM-clause entry for table "t"',
+    ),
+    # Types
+    "SELECT a FROM t WHERE a": (
+        "42804",
+        "argument of WHERE must be type boolean, not type integer",
+    ),
+    "SELECT a FROM t WHERE a AND true": (
+        "42804",
+        "argument of AND must be type boolean, not type integer",
+    ),
+    "SELECT a FROM t WHERE NOT a": (
+        "42804",
+        "argument of NOT must be type boolean, not type integer",
+    ),
+    "SELECT a FROM t WHERE a = b": ("42883", "operator does not exist: integer = text"),
+    "SELECT a + b FROM t": ("42883", "operator does not exist: integer + text"),
+    "SELECT -b FROM t": ("42883", "operator does not exist: - text"),
+    "SELECT foo(b) FROM t": ("42883", "function foo(text) does not exist"),
+    "SELECT lower(a) FROM t": ("42883", "function lower(integer) does not exist"),
+    "SELECT CASE WHEN true THEN a ELSE b END FROM t": (
+        "42804",
+        "CASE types integer and text cannot be matched",
+    ),
+    "SELECT coalesce(a, b) FROM t": ("42804", "COALESCE types integer and text cannot be matched"),
+    "SELECT 'abc'::int": ("22P02", 'invalid input syntax for type integer: "abc"'),
+    "SELECT a = 'abc' FROM t": ("22P02", 'invalid input syntax for type integer: "abc"'),
+    "SELECT DATE '2024-02-30'": ("22008", 'date/time field value out of range: "2024-02-30"'),
+    "SELECT f::date FROM u": ("42846", "cannot cast type boolean to date"),
+    "SELECT d::text FROM u": ("0A000", "cannot cast type double precision to text"),
+    "SELECT a::jsonb FROM t": ("42704", 'type "jsonb" is not supported'),
+    "SELECT b::varchar(5) FROM t": ("0A000", "type varchar(5) is not supported"),
+    "SELECT a < 1 = true FROM t": ("42601", "syntax error: comparisons do not chain"),
+    "VALUES (1), ('a', 2)": ("42601", "VALUES lists must all be the same length"),
+    # Grouping
+    "SELECT a, count(*) FROM t": (
+        "42803",
+        'column "t.a" must appear in the GROUP BY clause or be used in an aggregate function',
+    ),
+    "SELECT a + 1 FROM t GROUP BY b": (
+        "42803",
+        'column "t.a" must appear in the GROUP BY clause or be used in an aggregate function',
+    ),
+    "SELECT a FROM t WHERE count(*) > 1": (
+        "42803",
+        "aggregate functions are not allowed in WHERE",
+    ),
+    "SELECT count(sum(a)) FROM t": ("42803", "aggregate function calls cannot be nested"),
+    "SELECT count(*) FROM t GROUP BY 1": (
+        "42803",
+        "aggregate functions are not allowed in GROUP BY",
+    ),
+    "SELECT a FROM t GROUP BY 2": ("42P10", "GROUP BY position 2 is not in select list"),
+    "SELECT a FROM t ORDER BY 2": ("42P10", "ORDER BY position 2 is not in select list"),
+    "SELECT DISTINCT a FROM t ORDER BY b": (
+        "42P10",
+        "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+    ),
+    "SELECT sum(b) FROM t": ("42883", "function sum(text) does not exist"),
+    "SELECT max(f) FROM u": ("42883", "function max(boolean) does not exist"),
+    "SELECT sum(d) FROM u": ("0A000", "sum(double precision) is not supported"),
+    # Not maintained (yet)
+    "SELECT 1 FROM t LEFT JOIN u ON true": ("0A000", "LEFT JOIN is not supported"),
+    "SELECT 1 FROM t FULL OUTER JOIN u ON true": ("0A000", "FULL JOIN is not supported"),
+    "SELECT 1 FROM t NATURAL JOIN u": ("0A000", "NATURAL JOIN is not supported"),
+    "SELECT row_number() OVER () FROM t": ("0A000", "window functions"),
+    "SELECT a FROM t UNION ALL SELECT a FROM t": ("0A000", "UNION is not supported"),
+    "SELECT a FROM t EXCEPT SELECT a FROM t": ("0A000", "EXCEPT is not supported"),
+    "SELECT DISTINCT ON (a) a FROM t": ("0A000", "DISTINCT ON is not supported"),
+    "SELECT count(DISTINCT a) FROM t": ("0A000", "DISTINCT inside an aggregate"),
+    "SELECT sum(a) FILTER (WHERE a > 1) FROM t": ("0A000", "FILTER"),
+    "SELECT (SELECT 1)": ("0A000", "subqueries in expressions"),
+    "SELECT 1 FROM t WHERE EXISTS (SELECT 1)": ("0A000", "EXISTS"),
+    "SELECT 1 FROM t WHERE a IN (SELECT a FROM u)": ("0A000", "IN (SELECT ...)"),
+    "SELECT a FROM t WHERE a = ANY(ARRAY[1])": ("0A000", "ANY and ALL"),
+    "SELECT DATE '2020-01-01' + INTERVAL '1 day'": ("0A000", "intervals"),
+    "SELECT b ~ 'x' FROM t": ("0A000", "regular expressions"),
+    "SELECT string_agg(b, ',') FROM t": ("42883", "function string_agg"),
+    "SELECT mz_now()": ("0A000", "mz_now() is not supported"),
+    "SELECT now()": ("0A000", "now is not supported here"),
+    "SELECT current_timestamp": ("0A000", "current_timestamp is not supported here"),
+    "SELECT a FROM t GROUP BY ROLLUP (a)": ("0A000", "GROUPING SETS, ROLLUP and CUBE"),
+    "WITH RECURSIVE x AS (SELECT 1) SELECT * FROM x": ("0A000", "WITH RECURSIVE"),
+    "SELECT a FROM (SELECT a FROM t LIMIT 1) s": ("0A000", "LIMIT and OFFSET in a subquery"),
+    "SELECT * FROM generate_series(1, 2)": ("0A000", "table functions are not supported"),
+    "SELECT 1 FROM t, LATERAL (SELECT t.a) s": ("0A000", "LATERAL is not supported"),
+    "SELECT a FROM t FOR UPDATE": ("0A000", "FOR UPDATE and FOR SHARE is not supported"),
+    "SELECT a FROM t TABLESAMPLE SYSTEM (10)": ("0A000", "SAMPLE on a table"),
+    "SELECT a FROM t LIMIT -1": ("2201W", "LIMIT must not be negative"),
+    "SELECT sqrt(c) FROM t": ("0A000", "function sqrt(numeric) is not supported"),
+    "SELECT $1": ("42P02", "there is no parameter $1"),
+}
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_refusals_carry_their_sqlstate(sql: str) -> None:
+    sqlstate, message = REFUSED[sql]
+    with pytest.raises(SqlError if not sqlstate.startswith("22") else Exception) as caught:
+        plan(sql)
+    assert getattr(caught.value, "sqlstate", None) == sqlstate
+    assert message in getattr(caught.value, "message", "")
+
+
+def test_a_view_ignores_its_order_and_refuses_a_limit() -> None:
+    assert show(plan("SELECT a FROM t ORDER BY b", view=True)) == (
+        "project[#0 a](project[#0 a, #1 ?order?](u1))"
+    )
+    with pytest.raises(SqlError, match="LIMIT and OFFSET in a view"):
+        plan("SELECT a FROM t LIMIT 1", view=True)
+
+
+def test_a_view_needs_distinct_column_names() -> None:
+    with pytest.raises(SqlError, match='column "a" specified more than once'):
+        plan("SELECT a, a FROM t", view=True)
+    renamed = plan("SELECT a, a FROM t", view=True, names=("x", "y"))
+    assert [column.name for column in renamed.columns] == ["x", "y"]
+
+
+def test_parameters_are_typed_by_their_context() -> None:
+    tree = parse_query("SELECT a FROM t WHERE a = $1 AND b = $2")
+    assert count_parameters(tree) == 2
+    unknown = tuple(Lit(text, Lit("", TEXT).type) for text in ("x", "y"))
+    typed = (Lit("5", INTEGER), unknown[1])
+    planned = plan_query(tree, Catalog(), params=typed)
+    assert show(planned) == "project[#0 a](filter[and(=(#0, 5), =(#1, y))](u1))"
+
+
+def test_session_functions_are_constants_of_one_query_and_refused_in_views() -> None:
+    session = {"version": Lit("Tidemark", TEXT)}
+    assert show(plan("SELECT version()", session=session)) == (
+        "project[Tidemark version](values())"
+    )
+    with pytest.raises(SqlError, match="depends on the session"):
+        plan("SELECT version()", session=session, view=True)
+
+
+def test_equal_aggregates_are_computed_once() -> None:
+    planned = plan("SELECT sum(a), sum(a) + 1 FROM t HAVING sum(a) > 0")
+    assert isinstance(planned, Project)
+    assert isinstance(planned.input, Filter)
+    reduce = planned.input.input
+    assert isinstance(reduce, Reduce)
+    assert reduce.aggregates == (Aggregate("sum", Col(0, INTEGER), BIGINT),)
+
+
+def test_null_placement_is_only_said_where_it_differs() -> None:
+    planned = plan("SELECT a FROM t ORDER BY a, b DESC, c NULLS FIRST")
+    assert isinstance(planned, Finish)
+    assert planned.order_by == (OrderBy(0), OrderBy(1, True), OrderBy(2, False, True))
