@@ -74,7 +74,7 @@ class Dataflow:
         self._client = client
         self._inputs = {collection: client.open_reader(inputs[collection]) for collection in inputs}
         self._arrangements = arrangements
-        self._holder = f"dataflow-{id_}"
+        self._holder = holder_of(id_)
         self._runner = Runner(spark, self.shape, self._holder)
         self._lower = Frontier.MIN
         self._held_at_ms = 0
@@ -84,12 +84,9 @@ class Dataflow:
         if self.shape.reduction is not None:
             self._acc = delta.accumulators(self.shape.block, self.shape.reduction)
             keys = tuple(f"k{i}" for i in range(len(self._acc.keys)))
-            name = f"{id_}-{fingerprint(plan)}"
-            self._sinks["acc"] = self._sink(f"{name}-acc", self._acc.state, keys)
-            for arg in self._acc.ordered:
-                self._sinks[f"head{arg}"] = self._sink(
-                    f"{name}-head{arg}", self._acc.head(arg), keys
-                )
+            for name, shard_id in _state_names(id_, plan, self._acc).items():
+                columns = self._acc.state if name == "acc" else self._acc.head(int(name[4:]))
+                self._sinks[name] = self._sink(shard_id, columns, keys)
         self._probes = [
             delta.probes(self.shape.block, leaf) for leaf in range(len(self.shape.block.leaves))
         ]
@@ -149,17 +146,10 @@ class Dataflow:
         self._maybe_hold()
         return upper
 
-    def stop(self, *, forget: bool = False) -> None:
-        """Stop; with `forget` also give up the holds and drop the operator state for good."""
+    def stop(self) -> None:
         for arrangement in [*self._leaf_arrangements.values(), *self._state_arrangements.values()]:
             self._arrangements.release(arrangement, self._holder)
         self._runner.close()
-        if forget:
-            for reader in self._inputs.values():
-                self._client.open_critical_since(reader.shard_id, self._holder).release()
-            for name, sink in self._sinks.items():
-                if name != "output":
-                    self._client.finalize(sink.shard_id)
 
     # The stages of a tick.
 
@@ -378,6 +368,26 @@ class Dataflow:
     @property
     def _names(self) -> list[str]:
         return [column.name for column in self._output_columns]
+
+
+def holder_of(id_: str) -> str:
+    """The name under which a dataflow holds back the since of what it reads."""
+    return f"dataflow-{id_}"
+
+
+def state_shards(id_: str, plan: Plan) -> tuple[str, ...]:
+    """The shards that a dataflow keeps besides its output."""
+    shape = shape_of(plan)
+    if shape.reduction is None:
+        return ()
+    acc = delta.accumulators(shape.block, shape.reduction)
+    return tuple(_state_names(id_, plan, acc).values())
+
+
+def _state_names(id_: str, plan: Plan, acc: delta.Accumulators) -> dict[str, str]:
+    # By fingerprint: a program that plans the view otherwise begins with fresh state.
+    name = f"{id_}-{fingerprint(plan)}"
+    return {k: f"{name}-{k}" for k in ("acc", *(f"head{arg}" for arg in acc.ordered))}
 
 
 def _times(changes: dict[str, pa.Table]) -> np.ndarray:

@@ -164,14 +164,19 @@ def _read_date(text: str, type_: SqlType) -> str:
 
 
 def _read_timestamp(text: str, type_: SqlType) -> str:
-    return _moment(text, type_).replace(tzinfo=None).isoformat(sep=" ")
+    return _moment_text(_moment(text, type_).replace(tzinfo=None))
 
 
 def _read_timestamptz(text: str, type_: SqlType) -> str:
     moment = _moment(text, type_)
     if moment.tzinfo is not None:
         moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
-    return moment.isoformat(sep=" ") + "+00"
+    return _moment_text(moment) + "+00"
+
+
+def _moment_text(moment: dt.datetime) -> str:
+    text = moment.isoformat(sep=" ")
+    return text.rstrip("0") if moment.microsecond else text
 
 
 def _moment(text: str, type_: SqlType) -> dt.datetime:

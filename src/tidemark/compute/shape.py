@@ -165,22 +165,13 @@ def _shape(plan: Plan) -> Shape:
                 outputs=tuple(_through(shape.outputs, expr) for expr in outputs),
                 names=names,
             )
-        case Reduce(input=input_, keys=keys, aggregates=aggregates, names=names):
+        case Reduce(input=input_, names=names):
             block, into = _block(input_)
-            # sum(x), max(x) and avg(x) share one x.
-            args = list(dict.fromkeys(agg.arg for agg in aggregates if agg.arg is not None))
-            outputs = tuple(_through(into, expr) for expr in (*keys, *args))
-            moved = tuple(
-                agg
-                if agg.arg is None
-                else msgspec.structs.replace(
-                    agg, arg=Col(len(keys) + args.index(agg.arg), agg.arg.type)
-                )
-                for agg in aggregates
-            )
+            outputs, reduction = reduction_of(plan)
+            outputs = tuple(_through(into, expr) for expr in outputs)
             return Shape(
                 block=msgspec.structs.replace(block, outputs=outputs),
-                reduction=Reduction(len(keys), moved),
+                reduction=reduction,
                 predicates=(),
                 outputs=tuple(Col(i, column.type) for i, column in enumerate(plan.columns)),
                 names=names,
@@ -189,6 +180,20 @@ def _shape(plan: Plan) -> Shape:
             block, into = _block(plan)
             names = tuple(column.name for column in plan.columns)
             return Shape(block, None, (), into, names)
+
+
+def reduction_of(reduce: Reduce) -> tuple[tuple[Expr, ...], Reduction]:
+    """What a reduction needs of its input (keys, then arguments), and itself over just that."""
+    keys = reduce.keys
+    # sum(x), max(x) and avg(x) share one x.
+    args = list(dict.fromkeys(agg.arg for agg in reduce.aggregates if agg.arg is not None))
+    moved = tuple(
+        agg
+        if agg.arg is None
+        else msgspec.structs.replace(agg, arg=Col(len(keys) + args.index(agg.arg), agg.arg.type))
+        for agg in reduce.aggregates
+    )
+    return (*keys, *args), Reduction(len(keys), moved)
 
 
 def _block(plan: Plan) -> tuple[Block, tuple[Expr, ...]]:

@@ -24,17 +24,27 @@ class Cursor:
 
     def looking_at(self, words: str) -> bool:
         """True if the next tokens are these words (unquoted, in any case)."""
-        for ahead, word in enumerate(words.split()):
-            token = self.peek(ahead)
-            if token is None or token.text.upper() != word or is_quoted(token):
-                return False
-        return True
+        return self._matched(words) > 0
 
     def take(self, words: str) -> bool:
-        found = self.looking_at(words)
-        if found:
-            self.at += len(words.split())
-        return found
+        matched = self._matched(words)
+        self.at += matched
+        return matched > 0
+
+    def _matched(self, words: str) -> int:
+        """How many tokens make up these words; some keywords are tokens of two words."""
+        wanted = words.split()
+        count = 0
+        while wanted:
+            token = self.peek(count)
+            if token is None or is_quoted(token):
+                return 0
+            found = token.text.upper().split()
+            if wanted[: len(found)] != found or not found:
+                return 0
+            wanted = wanted[len(found) :]
+            count += 1
+        return count
 
     def expect(self, words: str) -> None:
         if not self.take(words):
@@ -122,7 +132,7 @@ class Cursor:
             raise self.error()
         sql = self.text_until(end)
         tree = parse_tokens(self.tokens[self.at : end], self.sql)
-        if not isinstance(tree, exp.Query):
+        if not isinstance(tree, exp.Query | exp.Values):
             raise self.error()
         self.at = end
         return s.Query(tree, sql)

@@ -10,6 +10,8 @@ no such conversion). NOT NULL is checked when the rows are known, by whoever run
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlglot import exp
 
 from tidemark.compute.casts import cast, castable
@@ -19,23 +21,35 @@ from tidemark.compute.plan import Constant, Filter, Finish, Get, Plan, Project
 from tidemark.compute.sql import Resolver, plan_query
 from tidemark.compute.sql.expressions import Expressions
 from tidemark.compute.sql.scope import Scope
+from tidemark.compute.sql.select import rows_plan
 from tidemark.control import statements as s
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import Column
 
 Params = tuple[Lit, ...]
+Session = Mapping[str, Lit]
 
 
-def plan_insert(statement: s.Insert, resolver: Resolver, *, params: Params = ()) -> Plan:
+def plan_insert(
+    statement: s.Insert,
+    resolver: Resolver,
+    *,
+    params: Params = (),
+    session: Session | None = None,
+) -> Plan:
     """A plan of the new rows."""
     table = _table(resolver, statement.table)
     targets = _targets(table, statement.columns)
     if statement.query is None:
         return _literal_rows(statement, table, targets)
-    plan = plan_query(statement.query.tree, resolver, params=params)
+    tree = statement.query.tree
+    if isinstance(tree, exp.Values) and not any(
+        tree.args.get(part) for part in ("order", "limit", "offset", "with_")
+    ):
+        planner = Expressions(Scope(), "VALUES", params, session or {})
+        return _value_rows(tree, planner, statement, table, targets)
+    plan = plan_query(tree, resolver, params=params, session=session)
     _check_width(len(plan.columns), len(targets), explicit=bool(statement.columns))
-    if isinstance(plan, Constant):
-        return _constant_rows(plan.rows, table, targets[: len(plan.columns)])
     columns = plan.columns
     if isinstance(plan, Finish):
         if plan.limit is not None or plan.offset:
@@ -48,25 +62,36 @@ def plan_insert(statement: s.Insert, resolver: Resolver, *, params: Params = ())
     return Project(plan, _full_row(table, given), _names(table))
 
 
-def plan_update(statement: s.Update, resolver: Resolver, *, params: Params = ()) -> Plan:
+def plan_update(
+    statement: s.Update,
+    resolver: Resolver,
+    *,
+    params: Params = (),
+    session: Session | None = None,
+) -> Plan:
     """A plan of old and new rows, side by side; only rows that the condition selects."""
     table = _table(resolver, statement.table)
-    plan, scope = _selected(statement.table, statement.alias, statement.where, table, params)
+    planner = _over(table, statement.table, statement.alias, params, session)
     new: list[Expr] = [Col(at, column.type) for at, column in enumerate(table.columns)]
     for name, node in statement.assignments:
         at = _position(table, name, statement.table)
-        value = Expressions(scope, "UPDATE", params).plan(node)
-        new[at] = _assigned(value, table.columns[at])
+        new[at] = _assigned(planner.plan(node), table.columns[at])
     old = tuple(Col(at, column.type) for at, column in enumerate(table.columns))
     names = tuple(f"{when}_{name}" for when in ("old", "new") for name in _names(table))
-    return Project(plan, (*old, *new), names)
+    return Project(_selected(table, statement.where, planner), (*old, *new), names)
 
 
-def plan_delete(statement: s.Delete, resolver: Resolver, *, params: Params = ()) -> Plan:
+def plan_delete(
+    statement: s.Delete,
+    resolver: Resolver,
+    *,
+    params: Params = (),
+    session: Session | None = None,
+) -> Plan:
     """A plan of the rows that the condition selects."""
     table = _table(resolver, statement.table)
-    plan, _ = _selected(statement.table, statement.alias, statement.where, table, params)
-    return plan
+    planner = _over(table, statement.table, statement.alias, params, session)
+    return _selected(table, statement.where, planner)
 
 
 def _table(resolver: Resolver, name: s.Name) -> Get:
@@ -76,14 +101,16 @@ def _table(resolver: Resolver, name: s.Name) -> Get:
     return table
 
 
-def _selected(
-    name: s.Name, alias: str | None, where: exp.Expr | None, table: Get, params: Params
-) -> tuple[Plan, Scope]:
+def _over(
+    table: Get, name: s.Name, alias: str | None, params: Params, session: Session | None
+) -> Expressions:
     scope = Scope()
     scope.add(alias or name[-1], table.columns, () if alias else name)
-    if where is None:
-        return table, scope
-    return Filter(table, Expressions(scope, "WHERE", params).predicate(where)), scope
+    return Expressions(scope, "WHERE", params, session or {})
+
+
+def _selected(table: Get, where: exp.Expr | None, planner: Expressions) -> Plan:
+    return table if where is None else Filter(table, planner.predicate(where))
 
 
 def _targets(table: Get, names: tuple[str, ...]) -> list[int]:
@@ -113,6 +140,24 @@ def _literal_rows(statement: s.Insert, table: Get, targets: list[int]) -> Plan:
         raise SqlError("VALUES lists must all be the same length")
     _check_width(width, len(targets), explicit=bool(statement.columns))
     return _constant_rows(statement.rows, table, targets[:width])
+
+
+def _value_rows(
+    tree: exp.Values, planner: Expressions, statement: s.Insert, table: Get, targets: list[int]
+) -> Plan:
+    """VALUES straight into columns: a parameter or quoted literal takes the column's type."""
+    rows: list[list[Expr]] = []
+    for row in tree.expressions:
+        nodes = row.expressions if isinstance(row, exp.Tuple) else [row]
+        if rows and len(nodes) != len(tree.expressions[0].expressions):
+            raise SqlError("VALUES lists must all be the same length")
+        _check_width(len(nodes), len(targets), explicit=bool(statement.columns))
+        given = {
+            target: _assigned(planner.plan(node), table.columns[target])
+            for target, node in zip(targets, nodes, strict=False)
+        }
+        rows.append(list(_full_row(table, given)))
+    return rows_plan(rows, table.columns)
 
 
 def _constant_rows(rows: tuple[tuple[Lit, ...], ...], table: Get, targets: list[int]) -> Plan:

@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import TokenType
 from tidemark.compute.sql.dialect import DIALECT, identifier, parse_tokens, sql_type, tokenize
 from tidemark.control import lexer
 from tidemark.control import statements as s
-from tidemark.control.cursor import Cursor, is_quoted, is_word
+from tidemark.control.cursor import Cursor, is_word
 from tidemark.control.lexer import split
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import Column
@@ -100,20 +100,27 @@ def _create_table(cursor: Cursor) -> s.CreateTable:
     return s.CreateTable(name, tuple(columns), if_not_exists, cursor.sql)
 
 
-_CONSTRAINTS = frozenset(
-    "PRIMARY UNIQUE DEFAULT REFERENCES CHECK CONSTRAINT GENERATED COLLATE FOREIGN EXCLUDE LIKE".split()
+_CONSTRAINTS = (
+    "PRIMARY KEY",
+    "FOREIGN KEY",
+    "UNIQUE",
+    "DEFAULT",
+    "REFERENCES",
+    "CHECK",
+    "CONSTRAINT",
+    "GENERATED",
+    "COLLATE",
+    "EXCLUDE",
+    "LIKE",
 )
 
 
 def _refuse_constraint(cursor: Cursor) -> None:
-    token = cursor.peek()
-    if token is None or token.text.upper() not in _CONSTRAINTS or is_quoted(token):
-        return
-    following = cursor.peek(1)
-    word = token.text.upper()
-    if word in ("PRIMARY", "FOREIGN") and following is not None:
-        word = f"{word} {following.text.upper()}"
-    raise Unsupported(f"{word} is not supported in CREATE TABLE", hint="only NOT NULL is supported")
+    for words in _CONSTRAINTS:
+        if cursor.looking_at(words):
+            raise Unsupported(
+                f"{words} is not supported in CREATE TABLE", hint="only NOT NULL is supported"
+            )
 
 
 def _column(cursor: Cursor) -> Column:

@@ -81,7 +81,6 @@ class Arrangement:
         self._lock = threading.RLock()
         self._holds: dict[str, int] = {}
         self._base: Run | None = None
-        self._colliding = np.zeros(0, dtype=np.uint64)
         self._tail: list[Run] = []
         self._as_of = -1
         self._upper = Frontier.MIN
@@ -157,8 +156,9 @@ class Arrangement:
         """Up to `reach` rows of each group from the end of every run, consolidated, and for which
         groups they hold `wanted` live rows for sure (or all there are)."""
         assert self._order is not None
-        whole = np.isin(hashes, self._colliding)
-        tables, horizon = [], None
+        whole = self._collide(runs, hashes)
+        exhausted = np.ones(len(hashes), dtype=bool)
+        tables, horizons = [], []
         for run in runs:
             start, stop = run.ranges(hashes)
             count = np.where(whole, stop - start, np.minimum(stop - start, reach))
@@ -166,25 +166,40 @@ class Arrangement:
             start, stop = (stop - count, stop) if last else (start, start + count)
             table = run.take(start, stop)
             tables.append(table.filter(pc.less_equal(table[TIME], as_of)))
-            # Beyond the last value read, a run that was cut short may hold anything.
-            edge = np.where(cut, start if last else stop - 1, 0)
-            values = run.table[self._order]
-            if run.rows:
-                edges = pc.if_else(pa.array(cut), values.take(pa.array(edge)), None)
-                further = pc.max_element_wise if last else pc.min_element_wise
-                horizon = edges if horizon is None else further(horizon, edges)
+            if cut.any():
+                exhausted &= ~cut
+                edges = np.where(cut, start if last else stop - 1, 0)
+                horizons.append((cut, run.table[self._order].take(pa.array(edges))))
         columns = [name for name in tables[0].column_names if name != TIME]
         rows = consolidate(pa.concat_tables(table.select(columns) for table in tables))
-        exhausted = np.ones(len(hashes), dtype=bool)
-        if horizon is not None:
-            exhausted = horizon.is_null().to_numpy(zero_copy_only=False)
-            limit = horizon.take(pa.array(np.searchsorted(hashes, rows[HASH].to_numpy())))
-            # Strictly: of the updates of the horizon's own value some may lie beyond the cut.
-            within = (pc.greater if last else pc.less)(rows[self._order], limit)
-            rows = rows.filter(pc.fill_null(within, True))
+        for cut, edges in horizons:
+            # Beyond the last value read, a run that was cut short may hold anything; also more
+            # of that very value, so only what lies strictly before it is known.
+            group = np.searchsorted(hashes, rows[HASH].to_numpy())
+            values, edges = rows[self._order], edges.take(pa.array(group))
+            known = _exceeds(values, edges) if last else _exceeds(edges, values)
+            rows = rows.filter(pc.or_(known, pa.array(~cut[group])))
         live = rows.filter(pc.greater(rows[DIFF], 0))[HASH].to_numpy()
         counts = np.bincount(np.searchsorted(hashes, live), minlength=len(hashes))
         return rows, exhausted | (counts >= wanted)
+
+    def _collide(self, runs: list[Run], hashes: np.ndarray) -> np.ndarray:
+        """Under which hashes more than one key is stored: their groups have no one order.
+
+        Within a run rows are sorted by hash and key, so the ends of a group tell.
+        """
+        ends = []
+        for run in runs:
+            start, stop = run.ranges(hashes)
+            start, stop = start[stop > start], stop[stop > start]
+            ends.append(
+                run.table.select([HASH, *self._key]).take(
+                    pa.array(np.concatenate([start, stop - 1]))
+                )
+            )
+        keys = pa.concat_tables(ends).group_by([HASH, *self._key], use_threads=False)
+        found, counts = np.unique(keys.aggregate([])[HASH].to_numpy(), return_counts=True)
+        return np.isin(hashes, found[counts > 1])
 
     def _hashes(self, keys: pa.Table) -> np.ndarray:
         # The key's columns come first, whatever the caller calls them.
@@ -300,8 +315,6 @@ class Arrangement:
         aside.replace(self._path)
         mapped = pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
         self._base = Run(mapped if mapped.column(HASH).num_chunks else table)
-        if self._order is not None:
-            self._colliding = _colliding(self._base.table, self._key)
 
 
 def _positions(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
@@ -312,19 +325,13 @@ def _positions(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
     return np.repeat(start - (ends - counts), counts) + np.arange(total)
 
 
-def _colliding(table: pa.Table, key: tuple[str, ...]) -> np.ndarray:
-    """Hashes under which more than one key was stored: their groups are read whole."""
-    if table.num_rows < 2:
-        return np.zeros(0, dtype=np.uint64)
-    hashes = table[HASH].to_numpy()
-    same = hashes[1:] == hashes[:-1]
-    differs = np.zeros(len(same), dtype=bool)
-    for name in key:
-        left, right = table[name].slice(0, len(same)), table[name].slice(1)
-        unequal = pc.fill_null(pc.not_equal(left, right), False).to_numpy()
-        nulls = pc.not_equal(pc.is_null(left), pc.is_null(right)).to_numpy()
-        differs |= unequal | nulls
-    return np.unique(hashes[1:][same & differs])
+def _exceeds(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
+    """left > right in the order that rows are sorted in: numbers, then NaN, then nulls."""
+    exceeds = pc.fill_null(pc.greater(left, right), False)
+    if pa.types.is_floating(left.type):
+        nan = pc.and_(pc.is_nan(left), pc.invert(pc.is_nan(right)))
+        exceeds = pc.or_(exceeds, pc.fill_null(nan, False))
+    return pc.or_(exceeds, pc.and_(pc.is_null(left), pc.is_valid(right)))
 
 
 ARRANGED_WITHOUT = (HASH, TIME, ERR)

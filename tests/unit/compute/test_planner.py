@@ -131,9 +131,7 @@ PLANS = {
         "project[#4 b, #0 a, #1 d, #2 f, #5 c, #6 a, #8 m](join[=(#0, #3), =(#4, #7)](u2, u1, u3))"
     ),
     "SELECT t.a FROM t CROSS JOIN u": "project[#0 a](join[](u1, u2))",
-    "SELECT x.a FROM t x JOIN v y ON x.a = y.a": (
-        "project[#0 a](join[=(#0::bigint, #3)](u1, u3))"
-    ),
+    "SELECT x.a FROM t x JOIN v y ON x.a = y.a": ("project[#0 a](join[=(#0::bigint, #3)](u1, u3))"),
     "SELECT v.a FROM (t JOIN u ON t.a = u.a) JOIN v ON v.a = u.a": (
         "project[#6 a](join[=(#0, #3), =(#6, #3::bigint)](u1, u2, u3))"
     ),

@@ -36,7 +36,7 @@ from tidemark.control.pgwire import (
 from tidemark.errors import DataError, SqlError
 from tidemark.types import BIGINT, INTEGER, TEXT, Column, SqlType, arrow_schema
 
-PATIENCE = 2
+PATIENCE = 60
 """Seconds until a test that would hang fails instead; nothing is measured against it."""
 
 NUMBER = (Column("n", BIGINT),)
@@ -251,6 +251,7 @@ class RawClient:
 
     def __init__(self, port: int):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.key: tuple[int, int] | None = None
         self.parameters: dict[str, str] = {}
 

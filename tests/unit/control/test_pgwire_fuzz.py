@@ -80,7 +80,7 @@ ordered = st.lists(
     st.sampled_from(
         [
             client.query("select 1"),
-            client.query("crash"),
+            client.query("unsplittable"),
             client.parse("range 3"),
             client.parse("unknown"),
             client.bind(),
@@ -100,14 +100,13 @@ def test_every_query_and_sync_is_answered_by_one_ready(
     server: Running, pieces: list[bytes]
 ) -> None:
     """Rule C2 of connection.py; a Query that is skipped (C3) has no answer."""
-    skipping, expected = False, 0
+    skipping = False
     with server.client() as raw:
         for piece in pieces:
             raw.send(piece)
             if piece == client.SYNC or (piece[:1] == b"Q" and not skipping):
                 skipping = False
                 raw.until_ready()
-                expected += 1
             elif not skipping:
                 raw.send(client.FLUSH)
                 tag, _ = raw.receive()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import struct
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidemark.control.pgwire import Param
 from tidemark.control.pgwire.params import decode_params
-from tidemark.errors import TidemarkError
+from tidemark.errors import DataError, TidemarkError
 
 BINARY = [
     (16, b"\1", "t"),
@@ -62,7 +63,7 @@ def test_formats_are_none_one_or_one_for_each() -> None:
         ((23, 23, 23), (0, 0), (b"1",) * 3, "08P01"),
         ((23,), (2,), (b"1",), "22023"),
         ((23,), (1,), (b"\1",), "22P03"),
-        ((1700,), (1,), b"\0", "22P03"),
+        ((1700,), (1,), (b"\0",), "22P03"),
         ((1700,), (1,), (struct.pack("!HhHH1H", 1, 0, 0, 0, 10_000),), "22P03"),
         ((2950,), (1,), (b"short",), "22P03"),
         ((1082,), (1,), (struct.pack("!i", 2**31 - 2),), "22P03"),
@@ -78,13 +79,11 @@ def test_parameters_that_cannot_be_taken(
     sqlstate: str,
 ) -> None:
     with pytest.raises(TidemarkError) as caught:
-        decode_params(oids, formats, tuple(values) if not isinstance(values, bytes) else (values,))
+        decode_params(oids, formats, values)
     assert caught.value.sqlstate == sqlstate
 
 
 @given(st.sampled_from(sorted({oid for oid, _, _ in BINARY})), st.binary(max_size=24))
 def test_garbage_never_crashes(oid: int, value: bytes) -> None:
-    try:
+    with contextlib.suppress(DataError):
         decode_params((oid,), (1,), (value,))
-    except TidemarkError as error:
-        assert error.sqlstate in ("22P03", "22021")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -68,6 +69,19 @@ def test_copy_to_stdout(server: Running) -> None:
 
 def test_notice(server: Running) -> None:
     assert psql(server, "notice hello").stderr == "NOTICE:  hello\nHINT:  a hint\n"
+
+
+def test_interrupt_cancels_an_endless_copy(server: Running) -> None:
+    with subprocess.Popen(
+        [str(PSQL), "-X", server.dsn, "-c", "copy wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert server.script.started.wait(PATIENCE)
+        child.send_signal(signal.SIGINT)
+        _, complaint = child.communicate(timeout=PATIENCE)
+    assert "canceling statement due to user request" in complaint
 
 
 def test_unknown_database(server: Running) -> None:

@@ -23,6 +23,10 @@ _OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
 
 
 class TidemarkSql(Materialize):
+    class Tokenizer(Materialize.Tokenizer):
+        # SHOW, EXPLAIN and the like are tokenized as any other text; control parses them.
+        COMMANDS: set[Any] = set()  # noqa: RUF012
+
     class Parser(Materialize.Parser):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
@@ -55,7 +59,7 @@ def parse_tokens(tokens: Sequence[Token], sql: str) -> exp.Expr:
 
 def parse_query(sql: str) -> exp.Expr:
     tree = parse_tokens(tokenize(sql), sql)
-    if not isinstance(tree, exp.Query):
+    if not isinstance(tree, exp.Query | exp.Values):
         raise SqlError(f'syntax error at or near "{sql.split()[0] if sql.split() else ""}"')
     return tree
 

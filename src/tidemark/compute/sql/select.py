@@ -479,10 +479,10 @@ def values_plan(rows: list[list[Expr]]) -> Plan:
     typed = [
         [cast(expr, column.type) for expr, column in zip(row, columns, strict=True)] for row in rows
     ]
-    return _rows_plan(typed, tuple(columns))
+    return rows_plan(typed, tuple(columns))
 
 
-def _rows_plan(rows: list[list[Expr]], columns: tuple[Column, ...]) -> Plan:
+def rows_plan(rows: list[list[Expr]], columns: tuple[Column, ...]) -> Plan:
     """A Constant; an expression that is no literal is computed over it, chosen by row number."""
     computed = [at for at in range(len(columns)) if any(not isinstance(r[at], Lit) for r in rows)]
     constants = tuple(

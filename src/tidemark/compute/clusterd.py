@@ -1,0 +1,231 @@
+"""clusterd: one replica of a cluster. A Spark driver that does what control tells it.
+
+It is stateless by instruction: everything it must remember is in shards. If control goes away it
+keeps working for a while, so that control can restart underneath it, and then stops. If its JVM
+dies it stops at once; whoever watches it starts it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import secrets
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.flight as flight
+import structlog
+from pyspark.sql import SparkSession
+
+from tidemark.clock import SYSTEM_CLOCK, Clock
+from tidemark.compute.arrangements import Arrangements
+from tidemark.compute.dataflow import Dataflow
+from tidemark.compute.peek import run_peek
+from tidemark.compute.protocol import (
+    Address,
+    CancelPeek,
+    Configure,
+    DataflowSpec,
+    Peek,
+    SourceSpec,
+    Statuses,
+)
+from tidemark.compute.spark import start_spark
+from tidemark.compute.worker import Worker, dataflow_worker, source_worker
+from tidemark.errors import TidemarkError
+from tidemark.persist import PersistClient
+from tidemark.storage.generators import generator
+from tidemark.storage.source import Ingestion
+
+log = structlog.get_logger("clusterd")
+
+ORPHANED_AFTER = 60.0
+"""Seconds without a word from control after which a replica stops."""
+
+
+class Replica:
+    """What runs here, and how it is changed."""
+
+    def __init__(self, client: PersistClient, spark: SparkSession, folder: Path, clock: Clock):
+        self.client = client
+        self.spark = spark
+        self.clock = clock
+        self._arrangements = Arrangements(client, folder)
+        self._workers: dict[str, tuple[DataflowSpec | SourceSpec, Worker]] = {}
+        self._lock = threading.Lock()
+
+    def configure(self, wanted: Configure) -> None:
+        """Start what is new, stop what is gone, leave the rest alone."""
+        specs = {spec.id: spec for spec in (*wanted.sources, *wanted.dataflows)}
+        with self._lock:
+            for id_, (spec, worker) in list(self._workers.items()):
+                if specs.get(id_) != spec:
+                    worker.stop()
+                    del self._workers[id_]
+            for id_, spec in specs.items():
+                if id_ not in self._workers:
+                    self._workers[id_] = (spec, self._start(spec))
+
+    def statuses(self) -> Statuses:
+        with self._lock:
+            return Statuses(
+                os.getpid(), tuple(worker.status() for _, worker in self._workers.values())
+            )
+
+    def stop(self) -> None:
+        with self._lock:
+            workers = [worker for _, worker in self._workers.values()]
+            for worker in workers:
+                worker.stopping.set()
+            for worker in workers:
+                worker.stop()
+
+    def _start(self, spec: DataflowSpec | SourceSpec) -> Worker:
+        if isinstance(spec, DataflowSpec):
+            return dataflow_worker(spec.id, lambda: self._dataflow(spec), self.client)
+        return source_worker(spec.id, lambda: self._ingestion(spec), self.clock)
+
+    def _dataflow(self, spec: DataflowSpec) -> Dataflow:
+        return Dataflow(
+            spec.id,
+            spec.plan,
+            inputs=spec.inputs,
+            output=spec.output,
+            as_of=spec.as_of,
+            client=self.client,
+            spark=self.spark,
+            arrangements=self._arrangements,
+        )
+
+    def _ingestion(self, spec: SourceSpec) -> Ingestion:
+        return Ingestion(
+            spec.id,
+            generator(spec.kind, dict(spec.options)),
+            client=self.client,
+            remap=spec.remap,
+            shards=spec.shards,
+            tick_ms=spec.tick_ms,
+            interval_ms=spec.interval_ms,
+            up_to=spec.up_to,
+        )
+
+
+class FlightServer(flight.FlightServerBase):
+    """The replica's ear: actions carry msgspec JSON, a peek's rows stream back as Arrow."""
+
+    def __init__(self, replica: Replica, token: str):
+        super().__init__("grpc://127.0.0.1:0", middleware={"token": _TokenCheck(token)})
+        self._replica = replica
+        self.last_heard = replica.clock.monotonic()
+
+    def do_action(self, context, action):
+        self.last_heard = self._replica.clock.monotonic()
+        body = action.body.to_pybytes()
+        match action.type:
+            case "configure":
+                self._replica.configure(msgspec.json.decode(body, type=Configure))
+                return [b"{}"]
+            case "status":
+                return [msgspec.json.encode(self._replica.statuses())]
+            case "cancel":
+                peek = msgspec.json.decode(body, type=CancelPeek)
+                self._replica.spark.sparkContext.cancelJobGroup(peek.id)
+                return [b"{}"]
+        raise flight.FlightServerError(f"unknown action {action.type}")
+
+    def do_get(self, context, ticket):
+        self.last_heard = self._replica.clock.monotonic()
+        peek = msgspec.json.decode(ticket.ticket, type=Peek)
+        try:
+            table = run_peek(self._replica.spark, self._replica.client, peek)
+        except TidemarkError as error:
+            raise flight.FlightServerError(error.message, encode_error(error)) from error
+        return flight.RecordBatchStream(table)
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):
+    """Loopback is open to every local user; only who can read the address file may command."""
+
+    def __init__(self, token: str):
+        self._token = token
+
+    def start_call(self, info, headers):
+        given = headers.get("x-tidemark-token", [""])[0]
+        if not secrets.compare_digest(given, self._token):
+            raise flight.FlightUnauthenticatedError("wrong token")
+
+
+class Failure(msgspec.Struct, frozen=True):
+    message: str
+    hint: str | None
+    sqlstate: str
+
+
+def encode_error(error: TidemarkError) -> bytes:
+    return msgspec.json.encode(Failure(error.message, error.hint, error.sqlstate))
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("clusterd", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="the server's data folder")
+    parser.add_argument("--name", required=True, help="the cluster's name")
+    parser.add_argument("--blob", required=True)
+    parser.add_argument("--consensus", required=True)
+    parser.add_argument("--spark-master", default="local[*]")
+    options = parser.parse_args(argv)
+
+    folder = options.data / "clusters"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = open(folder / f"{options.name}.lock", "w")  # noqa: SIM115 (held until exit)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    client = PersistClient.open(blob=options.blob, consensus=options.consensus)
+    client.start_maintenance()
+    spark = start_spark(master=options.spark_master, app=f"tidemark-{options.name}")
+    replica = Replica(client, spark, options.data / "cache" / options.name, SYSTEM_CLOCK)
+    token = secrets.token_hex(16)
+    server = FlightServer(replica, token)
+    address = Address(os.getpid(), server.port, token)
+    _write_private(folder / f"{options.name}.json", msgspec.json.encode(address))
+    log.info("ready", cluster=options.name, port=server.port)
+
+    stop = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stop.set())
+    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    while not stop.wait(0.2):
+        if jvm.poll() is not None:
+            log.error("the JVM is gone, stopping")
+            os._exit(70)
+        if SYSTEM_CLOCK.monotonic() - server.last_heard > ORPHANED_AFTER:
+            log.warning("no word from control, stopping", seconds=ORPHANED_AFTER)
+            break
+    replica.stop()
+    server.shutdown()
+    client.close()
+    spark.stop()
+    sys.exit(0)
+
+
+def _write_private(path: Path, data: bytes) -> None:
+    aside = path.with_suffix(".tmp")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    aside.replace(path)
+
+
+def encode_table(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+if __name__ == "__main__":
+    main()

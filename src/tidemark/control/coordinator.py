@@ -1,0 +1,357 @@
+"""The coordinator: knows what exists and what time it is, and tells the layers below what to do.
+
+Sessions call it; it keeps no state that is not in the catalog, the tables' log or the shards, so
+a new one that starts after a crash is as good as the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import structlog
+
+from tidemark.clock import Clock
+from tidemark.compute.clusterd import encode_table
+from tidemark.compute.dataflow import holder_of, state_shards
+from tidemark.compute.plan import Get, Plan, collections_of
+from tidemark.compute.protocol import Configure, DataflowSpec, Peek
+from tidemark.control.catalog import Catalog, Item
+from tidemark.control.cluster import Cluster
+from tidemark.control.system import BY_ID, RELATIONS
+from tidemark.control.timeline import ReadHolds, Timeline
+from tidemark.errors import AsOfBeforeSince, SqlError, Unsupported
+from tidemark.frontier import Frontier
+from tidemark.persist import CRITICAL, PersistClient
+from tidemark.storage.tables import Tables, Write
+from tidemark.types import arrow_schema
+
+log = structlog.get_logger("coordinator")
+
+DATABASE = "tidemark"
+SCHEMA = "public"
+CLUSTER = "quickstart"
+LOG_SHARD = "txns"
+
+RETAIN_MS = 1_000
+COMPACT_EVERY = 5.0
+LOOK_EVERY = 0.01
+
+
+class Coordinator:
+    def __init__(
+        self, client: PersistClient, *, data: Path, blob: str, consensus: str, spark_master: str
+    ):
+        self.client = client
+        self.clock: Clock = client.clock
+        self.catalog = Catalog(client)
+        tables = Tables(client, LOG_SHARD, epoch=self.catalog.epoch)
+        tables.open(
+            {i.shard: arrow_schema(i.columns) for i in self._of_kind("table") if i.shard}
+        )
+        # The first commit of a new leader fences out the old one, and starts the oracle.
+        tables.commit([], not_before=self.clock.now_ms())
+        self.timeline = Timeline(tables, self.clock)
+        self.holds = ReadHolds()
+        self.cluster = Cluster(
+            CLUSTER,
+            data=data,
+            blob=blob,
+            consensus=consensus,
+            spark_master=spark_master,
+            clock=self.clock,
+        )
+        self._ddl = asyncio.Lock()
+        self._compaction: asyncio.Task | None = None
+
+    def start(self) -> None:
+        self.timeline.start()
+        self.cluster.start(self._configuration())
+        self._compaction = asyncio.create_task(self._compact_loop(), name="allow-compaction")
+
+    async def stop(self) -> None:
+        if self._compaction is not None:
+            self._compaction.cancel()
+        await self.timeline.stop()
+        await self.cluster.stop()
+        self.client.close()
+
+    # Names.
+
+    def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
+        """A relation by name: the planner's view of the catalog."""
+        for relation in RELATIONS:
+            if parts in ((relation.schema, relation.name), (DATABASE, *relation[:2])):
+                return relation.get
+            if parts == (relation.name,) and relation.schema == "mz_catalog":
+                return relation.get
+        item = self.item(parts)
+        if item.kind == "view":
+            assert item.plan is not None
+            return item.plan
+        if item.kind == "source" and item.shard is None:
+            raise SqlError(
+                f'source "{item.name}" has several tables and cannot be read by itself',
+                hint="select from one of its tables: SHOW SOURCES lists them",
+                sqlstate="42809",
+            )
+        return item.get
+
+    def item(self, parts: tuple[str, ...]) -> Item:
+        found = self.find(parts)
+        if found is None:
+            hint = None
+            if parts[0] in ("pg_catalog", "information_schema"):
+                hint = "PostgreSQL's own catalog is not here yet: use SHOW, or mz_catalog"
+            raise SqlError(
+                f'relation "{".".join(parts)}" does not exist', hint=hint, sqlstate="42P01"
+            )
+        return found
+
+    def find(self, parts: tuple[str, ...]) -> Item | None:
+        return self.catalog.named(local_name(parts)) if in_public(parts) else None
+
+    # Reading.
+
+    def timestamp(self, plan: Plan, *, strict: bool) -> int:
+        """The time at which a query over these collections is answered."""
+        shards = self.shards_of(plan).values()
+        states = [self.client.state(shard) for shard in shards]
+        for state in states:
+            if state.since.is_empty:
+                raise SqlError("the relation was dropped", sqlstate="42P01")
+        since = max((state.since.time or 0 for state in states), default=0)
+        if strict or not states:
+            return max(self.timeline.read_ts, since)
+        upper = min(state.upper for state in states)
+        newest = self.timeline.read_ts if upper.time is None else upper.time - 1
+        return max(newest, since)
+
+    def shards_of(self, plan: Plan) -> dict[str, str]:
+        """The shards of the collections that `plan` reads."""
+        found = {}
+        for id_ in collections_of(plan):
+            if id_ in BY_ID:
+                continue
+            item = self.catalog.items.get(id_)
+            if item is None or item.shard is None:
+                raise SqlError("a relation of this query was dropped", sqlstate="42P01")
+            found[id_] = item.shard
+        return found
+
+    async def peek(self, plan: Plan, as_of: int) -> pa.Table:
+        """Run a query on the cluster, at one time for all that it reads."""
+        hold = self.holds.acquire(as_of)
+        try:
+            shards = self.shards_of(plan)
+            for shard in shards.values():
+                await self.wait_readable(shard, as_of)
+            given = {
+                id_: encode_table(BY_ID[id_].table(self))
+                for id_ in collections_of(plan)
+                if id_ in BY_ID
+            }
+            return await self.cluster.peek(Peek(f"peek-{uuid4()}", plan, as_of, shards, given))
+        finally:
+            self.holds.release(hold)
+
+    async def wait_readable(self, shard: str, as_of: int) -> None:
+        """Until the shard is complete up to `as_of`."""
+        while True:
+            state = self.client.state(shard)
+            if state.since.is_empty:
+                raise SqlError("the relation was dropped", sqlstate="42P01")
+            if not state.since <= Frontier(as_of):
+                raise AsOfBeforeSince(
+                    f"the relation can be read from time {state.since.time} on, not at {as_of}",
+                    hint="read at a later time",
+                )
+            if state.upper.covers(as_of):
+                return
+            await asyncio.sleep(LOOK_EVERY)
+
+    # Writing.
+
+    def writable(self, parts: tuple[str, ...]) -> Item:
+        item = self.item(parts)
+        if item.kind != "table":
+            kind = item.kind.replace("-", " ")
+            raise SqlError(
+                f'"{item.name}" is a {kind}, not a table: it cannot be written to',
+                sqlstate="42809",
+            )
+        return item
+
+    def write_of(self, item: Item, rows: pa.Table) -> Write:
+        """`rows` (with `_diff`) for the table, checked against NOT NULL."""
+        assert item.shard is not None
+        for column in item.columns:
+            if not column.nullable and rows[column.name].null_count:
+                raise SqlError(
+                    f'null value in column "{column.name}" of relation "{item.name}" '
+                    "violates not-null constraint",
+                    sqlstate="23502",
+                )
+        return Write(item.shard, rows)
+
+    # Changing what exists.
+
+    async def create_table(self, name: tuple[str, ...], make) -> Item:
+        async with self._ddl:
+            self._check_free(name)
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            item: Item = make(id_, local_name(name))
+            schema = arrow_schema(item.columns)
+            readable = await self.timeline.run(self.timeline.tables.create, item.shard, schema)
+            await self.timeline.run(self._hold, item.shard, readable)
+            await self.timeline.run(self.catalog.add, item)
+            return item
+
+    async def create_source(self, names: list[tuple[str, ...]], make) -> None:
+        async with self._ddl:
+            for name in names:
+                self._check_free(name)
+            ids = await self.timeline.run(self.catalog.next_ids, len(names))
+            items: list[Item] = make(ids)
+            for item in items:
+                if item.shard is not None:
+                    await self.timeline.run(self._hold, item.shard, 0)
+            await self.timeline.run(self.catalog.add, *items)
+            await self.cluster.configure(self._configuration())
+
+    async def create_view(self, name: tuple[str, ...], make) -> None:
+        async with self._ddl:
+            self._check_free(name)
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            await self.timeline.run(self.catalog.add, make(id_, local_name(name)))
+
+    async def create_materialized_view(self, name: tuple[str, ...], plan: Plan, make) -> None:
+        async with self._ddl:
+            self._check_free(name)
+            shards = self.shards_of(plan)
+            if len(shards) < len(collections_of(plan)):
+                raise Unsupported(
+                    "a materialized view cannot read a system relation",
+                    hint="query it directly, or use a plain view",
+                )
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            as_of = await self.timeline.run(self._claim, id_, list(shards.values()))
+            item: Item = make(id_, local_name(name), as_of)
+            await self.timeline.run(self._hold, item.shard, as_of)
+            await self.timeline.run(self.catalog.add, item)
+            await self.cluster.configure(self._configuration())
+
+    async def drop(self, items: list[Item], *, cascade: bool) -> None:
+        async with self._ddl:
+            doomed: dict[str, Item] = {}
+            waiting = list(items)
+            while waiting:
+                item = waiting.pop()
+                if item.id in doomed:
+                    continue
+                doomed[item.id] = item
+                waiting += [i for i in self.catalog.items.values() if i.parent == item.id]
+                waiting += self.catalog.dependents(item.id)
+            wanted = {item.id for item in items}
+            extra = [i for i in doomed.values() if i.id not in wanted and i.parent not in wanted]
+            if extra and not cascade:
+                names = ", ".join(sorted(item.name for item in extra))
+                raise SqlError(
+                    f"cannot drop {items[0].name} because other objects depend on it: {names}",
+                    hint="use DROP ... CASCADE to drop them too",
+                    sqlstate="2BP01",
+                )
+            await self.timeline.run(self.catalog.remove, list(doomed))
+            await self.cluster.configure(self._configuration())
+            for item in doomed.values():
+                await self.timeline.run(self._forget, item)
+
+    def _forget(self, item: Item) -> None:
+        """Give back what a dropped object held and stored."""
+        if item.kind == "table" and item.shard:
+            self.timeline.tables.drop(item.shard)
+            return
+        if item.source is not None:
+            self.client.finalize(item.source.remap)
+        if item.kind == "materialized-view" and item.plan is not None:
+            for id_ in item.depends:
+                known = self.catalog.items.get(id_)
+                if known is not None and known.shard is not None:
+                    self.client.open_critical_since(known.shard, holder_of(item.id)).release()
+            for shard in state_shards(item.id, item.plan):
+                self.client.finalize(shard)
+        if item.shard is not None:
+            self.client.finalize(item.shard)
+
+    def _check_free(self, name: tuple[str, ...]) -> None:
+        if not in_public(name):
+            raise Unsupported(
+                f'cannot create "{".".join(name)}": the only schema is {DATABASE}.{SCHEMA}',
+                sqlstate="3F000",
+            )
+        if self.find(name) is not None:
+            raise SqlError(f'relation "{local_name(name)}" already exists', sqlstate="42P07")
+
+    def _hold(self, shard: str, since: int) -> None:
+        self.client.open_critical_since(shard, CRITICAL).downgrade(Frontier(since))
+
+    def _claim(self, id_: str, shards: list[str]) -> int:
+        """The time at which a new dataflow starts; its inputs stay readable from there on."""
+        uppers = [self.client.state(shard).upper for shard in shards]
+        as_of = max(0, min((u.time - 1 for u in uppers if u.time is not None), default=0))
+        for shard in shards:
+            hold = self.client.open_critical_since(shard, holder_of(id_))
+            held = hold.downgrade(Frontier(as_of))
+            assert isinstance(held, Frontier)
+            as_of = max(as_of, held.time or 0)
+        return as_of
+
+    def _configuration(self) -> Configure:
+        """Everything that the cluster should run."""
+        dataflows, sources = [], []
+        for item in self.catalog.items.values():
+            if item.kind == "materialized-view":
+                assert item.plan is not None
+                assert item.shard is not None
+                inputs = self.shards_of(item.plan)
+                dataflows.append(
+                    DataflowSpec(item.id, item.plan, inputs, item.shard, item.as_of)
+                )
+            elif item.source is not None:
+                sources.append(item.source)
+        return Configure(tuple(dataflows), tuple(sources))
+
+    def _of_kind(self, kind: str) -> list[Item]:
+        return [item for item in self.catalog.items.values() if item.kind == kind]
+
+    async def _compact_loop(self) -> None:
+        while True:
+            await asyncio.sleep(COMPACT_EVERY)
+            least = self.holds.least()
+            since = self.timeline.read_ts - RETAIN_MS
+            since = since if least is None else min(since, least)
+            try:
+                await self.timeline.run(self._allow_compaction, since)
+            except Exception as error:
+                log.warning("could not allow compaction, will try again", error=str(error))
+
+    def _allow_compaction(self, since: int) -> None:
+        self.timeline.tables.forget_history()
+        for item in list(self.catalog.items.values()):
+            if item.shard is None:
+                continue
+            state = self.client.state(item.shard)
+            # A relation that lags stays readable where it is.
+            newest = since if state.upper.time is None else min(since, state.upper.time - 1)
+            if state.since < Frontier(newest):
+                self._hold(item.shard, newest)
+
+
+def in_public(parts: tuple[str, ...]) -> bool:
+    return parts[:-1] in ((), (SCHEMA,), (DATABASE, SCHEMA))
+
+
+def local_name(parts: tuple[str, ...]) -> str:
+    return parts[-1]

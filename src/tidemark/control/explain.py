@@ -1,0 +1,82 @@
+"""EXPLAIN: a plan as a tree, the delta plan as the SQL that a tick runs, a query's timestamp."""
+
+from __future__ import annotations
+
+from tidemark.compute import delta
+from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
+from tidemark.compute.plan import Constant, Filter, Finish, Get, Join, Plan, Project, Reduce
+from tidemark.compute.shape import Shape, edges, shape_of
+
+
+def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
+    """The tree, one node a line; `names` gives collections their names."""
+    pad = "  " * depth
+    match plan:
+        case Get(id=id_, columns=columns):
+            listed = ", ".join(column.name for column in columns)
+            return [f"{pad}Get {names.get(id_, id_)} ({listed})"]
+        case Constant(rows=rows):
+            return [f"{pad}Constant ({len(rows)} rows)"]
+        case Filter(input=input_, predicate=predicate):
+            return [f"{pad}Filter {spelled(predicate)}", *plan_lines(input_, names, depth + 1)]
+        case Project(input=input_, outputs=outputs):
+            listed = ", ".join(map(spelled, outputs))
+            return [f"{pad}Project ({listed})", *plan_lines(input_, names, depth + 1)]
+        case Join(inputs=inputs, on=on):
+            listed = " AND ".join(map(spelled, on)) or "true"
+            below = [line for side in inputs for line in plan_lines(side, names, depth + 1)]
+            return [f"{pad}Join on {listed}", *below]
+        case Reduce(input=input_, keys=keys, aggregates=aggregates):
+            group = ", ".join(map(spelled, keys))
+            aggs = ", ".join(f"{a.fn}({spelled(a.arg) if a.arg else '*'})" for a in aggregates)
+            line = f"{pad}Reduce group by ({group}) aggregates ({aggs})"
+            return [line, *plan_lines(input_, names, depth + 1)]
+        case Finish(input=input_, order_by=orders, limit=limit, offset=offset):
+            by = ", ".join(f"#{o.index}{' desc' if o.descending else ''}" for o in orders)
+            line = f"{pad}Finish order by ({by}) limit {limit} offset {offset}"
+            return [line, *plan_lines(input_, names, depth + 1)]
+
+
+def delta_lines(plan: Plan, names: dict[str, str]) -> list[str]:
+    """What is kept, what is probed, and the SQL of a tick."""
+    shape = shape_of(plan)
+    lines = ["Maintained incrementally: yes", "Arrangements probed:"]
+    lines += [f"  {line}" for line in _arrangements(shape, names)] or ["  none"]
+    if shape.reduction is not None:
+        acc = delta.accumulators(shape.block, shape.reduction)
+        group = ", ".join(f"k{i}" for i in range(len(acc.keys)))
+        kept = ", ".join(column.name for column in acc.state)
+        lines += ["State kept:", f"  accumulators ({kept}) by ({group})"]
+        lines += [f"  values of argument {i} ordered within ({group})" for i in acc.ordered]
+    jobs = 1 if shape.reduction is None else 2
+    lines += [f"Spark jobs per tick: at most {jobs}; none when nothing changed"]
+    lines += ["", "-- block", *delta.block_sql(shape.block, small=True).splitlines()]
+    if shape.reduction is not None:
+        lines += ["", "-- reduce", *delta.reduce_sql(shape, small=True).splitlines()]
+    return lines
+
+
+def _arrangements(shape: Shape, names: dict[str, str]) -> list[str]:
+    found = set()
+    for edge in edges(shape.block):
+        for leaf, columns in ((edge.left, edge.left_columns), (edge.right, edge.right_columns)):
+            get = shape.block.leaves[leaf]
+            key = ", ".join(get.columns[column].name for column in columns)
+            found.add(f"{names.get(get.id, get.id)} by ({key})")
+    return sorted(found)
+
+
+def spelled(expr: Expr) -> str:
+    match expr:
+        case Col(index=index):
+            return f"#{index}"
+        case Lit(value=None):
+            return "NULL"
+        case Lit(value=value, type=type_):
+            return str(value) if type_.is_number else f"'{value}'"
+        case Cast(arg=arg, type=type_):
+            return f"{spelled(arg)}::{type_}"
+        case Call(fn=fn, args=(left, right)) if not fn[0].isalnum() or fn in ("and", "or"):
+            return f"({spelled(left)} {fn} {spelled(right)})"
+        case Call(fn=fn, args=args):
+            return f"{fn}({', '.join(map(spelled, args))})"

@@ -1,0 +1,355 @@
+"""Statements: what each text means, where scripts are cut, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tidemark.compute.expr import Call, Cast, Col, Lit
+from tidemark.compute.literals import UNKNOWN
+from tidemark.compute.plan import Constant, Filter, Get, Plan, Project
+from tidemark.control import statements as s
+from tidemark.control.dml import plan_delete, plan_insert, plan_update
+from tidemark.control.parse import parse, split
+from tidemark.errors import DataError, SqlError
+from tidemark.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Column,
+    numeric,
+)
+
+SPLITS = {
+    "": [],
+    " ; -- nothing\n ; /* ; */ ": [],
+    "SELECT 1": ["SELECT 1"],
+    "SELECT 1; SELECT 2;": ["SELECT 1", "SELECT 2"],
+    "SELECT ';'; SELECT \";\"": ["SELECT ';'", 'SELECT ";"'],
+    "SELECT 'it''s; fine'; x": ["SELECT 'it''s; fine'", "x"],
+    "SELECT E'a\\';b'; x": ["SELECT E'a\\';b'", "x"],
+    "SELECT 'a\\'; x": ["SELECT 'a\\'", "x"],
+    "SELECT $$;$$; SELECT $a$ $b$;$a$": ["SELECT $$;$$", "SELECT $a$ $b$;$a$"],
+    "SELECT $1; SELECT a$b": ["SELECT $1", "SELECT a$b"],
+    "SELECT 1 -- ; '\n; SELECT 2": ["SELECT 1 -- ; '", "SELECT 2"],
+    "SELECT /* ; /* ' */ ; */ 1; x": ["SELECT /* ; /* ' */ ; */ 1", "x"],
+    "SELECT 1 - 2 / 3; x": ["SELECT 1 - 2 / 3", "x"],
+}
+
+
+@pytest.mark.parametrize("sql", SPLITS)
+def test_split(sql: str) -> None:
+    assert split(sql) == SPLITS[sql]
+
+
+@pytest.mark.parametrize("sql", ["SELECT 'abc", 'SELECT "abc', "SELECT /* abc", "SELECT E'\\x41'"])
+def test_split_refuses_what_does_not_end(sql: str) -> None:
+    with pytest.raises(SqlError):
+        split(sql)
+
+
+PARSED: dict[str, s.Statement] = {
+    'create table if not exists A.b (x int not null, "Y" numeric(10, 2) null, z timestamptz)': (
+        s.CreateTable(
+            ("a", "b"),
+            (Column("x", INTEGER, False), Column("Y", numeric(10, 2)), Column("z", TIMESTAMPTZ)),
+            True,
+            "",
+        )
+    ),
+    "CREATE TABLE t (a double precision, b timestamp without time zone NOT NULL)": s.CreateTable(
+        ("t",), (Column("a", DOUBLE), Column("b", TIMESTAMP, False)), False, ""
+    ),
+    "CREATE SOURCE a IN CLUSTER c FROM LOAD GENERATOR AUCTION (TICK INTERVAL '100ms', SEED 42)"
+    " FOR ALL TABLES WITH (SIZE = 'x')": s.CreateSource(
+        ("a",),
+        "auction",
+        (("tick interval", "100ms"), ("seed", "42")),
+        (("size", "x"),),
+        "c",
+        True,
+        False,
+        "",
+    ),
+    "CREATE SOURCE IF NOT EXISTS a FROM LOAD GENERATOR COUNTER": s.CreateSource(
+        ("a",), "counter", (), (), None, False, True, ""
+    ),
+    "DROP TABLE a, b.c": s.Drop("table", (("a",), ("b", "c")), False, False),
+    "DROP MATERIALIZED VIEW IF EXISTS v CASCADE": s.Drop(
+        "materialized view", (("v",),), True, True
+    ),
+    "SHOW TABLES": s.ShowObjects("tables"),
+    "SHOW MATERIALIZED VIEWS FROM x": s.ShowObjects("materialized views", ("x",)),
+    "SHOW COLUMNS FROM t": s.ShowColumns(("t",)),
+    "SHOW CREATE MATERIALIZED VIEW v": s.ShowCreate("materialized view", ("v",)),
+    "SHOW ALL": s.ShowVariable(None),
+    "SHOW server_version": s.ShowVariable("server_version"),
+    "SHOW transaction isolation level": s.ShowVariable("transaction_isolation"),
+    "SHOW TIME ZONE": s.ShowVariable("timezone"),
+    "SET cluster = quickstart": s.SetVariable("cluster", "quickstart"),
+    "SET search_path TO a, b": s.SetVariable("search_path", "a, b"),
+    "SET SESSION statement_timeout = '5s'": s.SetVariable("statement_timeout", "5s"),
+    "SET LOCAL extra_float_digits = -3": s.SetVariable("extra_float_digits", "-3", True),
+    "SET x TO DEFAULT": s.SetVariable("x", None),
+    "SET TIME ZONE 'UTC'": s.SetVariable("timezone", "UTC"),
+    "RESET ALL": s.ResetVariable(None),
+    "RESET x": s.ResetVariable("x"),
+    "BEGIN": s.Begin(),
+    "START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY": s.Begin(
+        "isolation level serializable read only"
+    ),
+    "COMMIT WORK": s.Commit(),
+    "END": s.Commit(),
+    "ROLLBACK": s.Rollback(),
+    "ABORT": s.Rollback(),
+    "DISCARD ALL": s.Discard("all"),
+    "DEALLOCATE ALL": s.Deallocate(None),
+    'DEALLOCATE PREPARE "S1"': s.Deallocate("S1"),
+    "SUBSCRIBE v": s.Subscribe(("v",), None, True, False, None, None),
+    "SUBSCRIBE TO a.v WITH (SNAPSHOT = false, PROGRESS) AS OF AT LEAST 5 UP TO 9": s.Subscribe(
+        ("a", "v"), None, False, True, s.AsOf(5, True), 9
+    ),
+    "COPY (SUBSCRIBE TO v AS OF 3) TO STDOUT": s.CopyTo(
+        s.Subscribe(("v",), None, True, False, s.AsOf(3), None)
+    ),
+    "EXPLAIN DELTA PLAN FOR MATERIALIZED VIEW v": s.Explain(
+        "delta plan", None, "materialized view", ("v",)
+    ),
+    "EXPLAIN VIEW v": s.Explain("optimized plan", None, "view", ("v",)),
+    "INSERT INTO t (b, a) VALUES (1, 'it''s'), (-2.5, NULL), (1e3, TRUE);": s.Insert(
+        ("t",),
+        ("b", "a"),
+        None,
+        (
+            (Lit("1", INTEGER), Lit("it's", UNKNOWN)),
+            (Lit("-2.5", numeric(2, 1)), Lit(None, UNKNOWN)),
+            (Lit("1000", numeric(4, 0)), Lit("true", BOOLEAN)),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("sql", PARSED)
+def test_statements(sql: str) -> None:
+    parsed = parse(sql)
+    if isinstance(parsed, s.CreateTable | s.CreateSource):
+        assert parsed.sql == sql
+        parsed = replace(parsed, sql="")
+    assert parsed == PARSED[sql]
+
+
+def test_queries_keep_their_text_without_what_is_ours() -> None:
+    selected = parse("SELECT a FROM t AS OF AT LEAST 7")
+    assert isinstance(selected, s.Select)
+    assert (selected.query.sql, selected.as_of) == ("SELECT a FROM t", s.AsOf(7, True))
+
+    view = parse("CREATE VIEW v (x, y) AS SELECT a, 'AS OF' FROM t -- why")
+    assert isinstance(view, s.CreateView)
+    assert (view.name, view.columns) == (("v",), ("x", "y"))
+    assert view.query.sql == "SELECT a, 'AS OF' FROM t"
+
+    materialized = parse("CREATE MATERIALIZED VIEW IF NOT EXISTS v IN CLUSTER c AS\nTABLE t")
+    assert isinstance(materialized, s.CreateMaterializedView)
+    assert (materialized.cluster, materialized.if_not_exists) == ("c", True)
+    assert materialized.query.sql == "TABLE t"
+
+    subscribed = parse("SUBSCRIBE (SELECT a FROM (SELECT 1 AS a) s) UP TO 4")
+    assert isinstance(subscribed, s.Subscribe)
+    assert subscribed.query is not None
+    assert subscribed.query.sql == "SELECT a FROM (SELECT 1 AS a) s"
+
+    copied = parse('COPY public."T" (a) TO STDOUT')
+    assert isinstance(copied, s.CopyTo)
+    assert isinstance(copied.statement, s.Select)
+    assert copied.statement.query.sql == 'SELECT "a" FROM "public"."T"'
+
+    explained = parse("EXPLAIN TIMESTAMP FOR SELECT 1")
+    assert isinstance(explained, s.Explain)
+    assert (explained.stage, explained.query and explained.query.sql) == ("timestamp", "SELECT 1")
+
+
+REFUSED = {
+    "SELEC 1": ("42601", 'syntax error at or near "SELEC"'),
+    "SELECT 1 1": ("42601", 'syntax error at or near "1"'),
+    "SELECT 1 +": ("42601", "syntax error at end of input"),
+    "SELECT (1": ("42601", "syntax error at end of input"),
+    "SELECT * FROM": ("42601", "syntax error at end of input"),
+    "SELECT a FROM t AS OF x": ("42601", 'syntax error at or near "x"'),
+    "SELECT 1; SELECT 2": ("42601", "expected one statement, found 2"),
+    "DROP t": ("42601", 'syntax error at or near "t"'),
+    "CREATE VIEW v SELECT 1": ("42601", 'syntax error at or near "SELECT"'),
+    "CREATE TABLE t (a int,)": ("42601", 'syntax error at or near ")"'),
+    "CREATE TABLE t (a int, a int)": ("42701", 'column "a" specified more than once'),
+    "CREATE TABLE t (a int PRIMARY KEY)": ("0A000", "PRIMARY KEY is not supported"),
+    "CREATE TABLE t (a int DEFAULT 5)": ("0A000", "DEFAULT is not supported"),
+    "CREATE TABLE t (a int, UNIQUE (a))": ("0A000", "UNIQUE is not supported"),
+    "CREATE TABLE t (a real)": ("42704", 'type "real" is not supported'),
+    "CREATE TABLE t (a varchar(5))": ("0A000", "type varchar(5) is not supported"),
+    "CREATE TABLE t AS SELECT 1": ("0A000", "CREATE TABLE AS is not supported"),
+    "CREATE OR REPLACE VIEW v AS SELECT 1": ("0A000", "CREATE OR REPLACE is not supported"),
+    "CREATE INDEX i ON t (a)": ("0A000", "CREATE INDEX is not supported"),
+    "CREATE SOURCE s FROM KAFKA CONNECTION k": ("0A000", "only FROM LOAD GENERATOR"),
+    "INSERT INTO t VALUES (1) RETURNING a": ("0A000", "RETURNING is not supported"),
+    "INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING": ("0A000", "ON CONFLICT"),
+    "UPDATE t SET a = 1 FROM u": ("0A000", "UPDATE ... FROM is not supported"),
+    "DELETE FROM t USING u": ("0A000", "DELETE ... USING is not supported"),
+    "UPDATE t SET a = 1, a = 2": ("42601", 'multiple assignments to same column "a"'),
+    "UPDATE t SET a = 1 b": ("42601", 'syntax error at or near "b"'),
+    "COPY t FROM STDIN": ("0A000", "COPY ... FROM is not supported"),
+    "SUBSCRIBE v WITH (SIZE = 5)": ("0A000", "SUBSCRIBE option SIZE"),
+}
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_refusals(sql: str) -> None:
+    sqlstate, message = REFUSED[sql]
+    with pytest.raises(SqlError) as caught:
+        parse(sql)
+    assert caught.value.sqlstate == sqlstate
+    assert message in caught.value.message
+
+
+# INSERT, UPDATE and DELETE as queries ------------------------------------------------------------
+
+T = Get("u1", (Column("a", INTEGER, False), Column("b", TEXT), Column("n", numeric(6, 2))))
+U = Get("u2", (Column("x", BIGINT), Column("y", TEXT), Column("d", DOUBLE)))
+
+
+class Catalog:
+    def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
+        return {"t": T, "u": U}[parts[-1]]
+
+
+def insert(sql: str) -> Plan:
+    statement = parse(sql)
+    assert isinstance(statement, s.Insert)
+    return plan_insert(statement, Catalog())
+
+
+def test_insert_of_literals_is_a_constant_in_column_order() -> None:
+    planned = insert("INSERT INTO t (n, a) VALUES (1.005, '7'), (2, 2.5), (NULL, 3)")
+    cents = numeric(6, 2)
+    assert planned == Constant(
+        (
+            (Lit("7", INTEGER), Lit(None, TEXT), Lit("1.01", cents)),
+            (Lit("3", INTEGER), Lit(None, TEXT), Lit("2.00", cents)),
+            (Lit("3", INTEGER), Lit(None, TEXT), Lit(None, cents)),
+        ),
+        T.columns,
+    )
+
+
+def test_insert_of_a_query_casts_by_assignment() -> None:
+    planned = insert("INSERT INTO t SELECT x, y FROM u")
+    assert isinstance(planned, Project)
+    assert planned.outputs == (
+        Cast(Col(0, BIGINT), INTEGER),
+        Col(1, TEXT),
+        Lit(None, numeric(6, 2)),
+    )
+    assert planned.names == ("a", "b", "n")
+
+
+def test_insert_of_expressions_is_computed() -> None:
+    planned = insert("INSERT INTO t VALUES (1 + 1, 'x', 3)")
+    assert isinstance(planned, Project)
+    assert planned.columns[2].type == numeric(6, 2)
+
+
+def test_parameters_take_the_types_of_their_columns() -> None:
+    statement = parse("INSERT INTO t VALUES ($1, $2, $3), (4, 'y', NULL)")
+    assert isinstance(statement, s.Insert)
+    params = (Lit("7", UNKNOWN), Lit("x", UNKNOWN), Lit("1.5", UNKNOWN))
+    planned = plan_insert(statement, Catalog(), params=params)
+    cents = numeric(6, 2)
+    assert planned == Constant(
+        (
+            (Lit("7", INTEGER), Lit("x", TEXT), Lit("1.50", cents)),
+            (Lit("4", INTEGER), Lit("y", TEXT), Lit(None, cents)),
+        ),
+        T.columns,
+    )
+
+
+INSERT_ERRORS = {
+    "INSERT INTO t VALUES (1, 'x', 2, 4)": (
+        "42601",
+        "INSERT has more expressions than target columns",
+    ),
+    "INSERT INTO t (a, b) VALUES (1)": ("42601", "INSERT has more target columns than expressions"),
+    "INSERT INTO t (a) SELECT x, y FROM u": (
+        "42601",
+        "INSERT has more expressions than target columns",
+    ),
+    "INSERT INTO t (q) VALUES (1)": ("42703", 'column "q" does not exist'),
+    "INSERT INTO t VALUES (1), (1, 'x')": ("42601", "VALUES lists must all be the same length"),
+    "INSERT INTO t VALUES (true)": (
+        "42804",
+        'column "a" is of type integer but expression is of type boolean',
+    ),
+    "INSERT INTO t SELECT y FROM u": (
+        "42804",
+        'column "a" is of type integer but expression is of type text',
+    ),
+    "INSERT INTO t VALUES ('x')": ("22P02", 'invalid input syntax for type integer: "x"'),
+    "INSERT INTO t VALUES (3000000000)": ("22003", "integer out of range"),
+    "INSERT INTO t (n) VALUES (10000)": ("22003", "numeric field overflow"),
+}
+
+
+@pytest.mark.parametrize("sql", INSERT_ERRORS)
+def test_insert_errors(sql: str) -> None:
+    with pytest.raises((SqlError, DataError)) as caught:
+        insert(sql)
+    assert (caught.value.sqlstate, caught.value.message) == INSERT_ERRORS[sql]
+
+
+def test_ten_thousand_rows_make_one_constant() -> None:
+    rows = ", ".join(f"({n}, 'name {n}', {n % 100}.5)" for n in range(10_000))
+    planned = insert(f"INSERT INTO t VALUES {rows}")
+    assert isinstance(planned, Constant)
+    assert len(planned.rows) == 10_000
+    assert planned.rows[-1] == (
+        Lit("9999", INTEGER),
+        Lit("name 9999", TEXT),
+        Lit("99.50", numeric(6, 2)),
+    )
+
+
+def test_update_gives_old_and_new_rows_side_by_side() -> None:
+    statement = parse("UPDATE t AS x SET n = a, b = 'z' WHERE x.a > 1")
+    assert isinstance(statement, s.Update)
+    planned = plan_update(statement, Catalog())
+    cents = numeric(6, 2)
+    old = (Col(0, INTEGER), Col(1, TEXT), Col(2, cents))
+    assert planned == Project(
+        Filter(T, Call(">", (Col(0, INTEGER), Lit("1", INTEGER)), BOOLEAN)),
+        (*old, Col(0, INTEGER), Lit("z", TEXT), Cast(Col(0, INTEGER), cents)),
+        ("old_a", "old_b", "old_n", "new_a", "new_b", "new_n"),
+    )
+
+
+def test_update_checks_columns_and_types() -> None:
+    for sql, sqlstate in {
+        "UPDATE t SET q = 1": "42703",
+        "UPDATE t SET a = b": "42804",
+        "UPDATE t SET a = 1 WHERE a": "42804",
+    }.items():
+        statement = parse(sql)
+        assert isinstance(statement, s.Update)
+        with pytest.raises(SqlError) as caught:
+            plan_update(statement, Catalog())
+        assert caught.value.sqlstate == sqlstate
+
+
+def test_delete_gives_the_old_rows() -> None:
+    everything, some = parse("DELETE FROM t"), parse("DELETE FROM t WHERE b IS NULL")
+    assert isinstance(everything, s.Delete)
+    assert isinstance(some, s.Delete)
+    assert plan_delete(everything, Catalog()) == T
+    assert plan_delete(some, Catalog()) == Filter(T, Call("is null", (Col(1, TEXT),), BOOLEAN))

@@ -1,0 +1,331 @@
+"""Arrangements against a dict: look-ups and heads at every holder's time, however runs are laid out."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tidemark.clock import ManualClock
+from tidemark.errors import AsOfBeforeSince, InvalidUsage
+from tidemark.frontier import Frontier
+from tidemark.persist import MemBlob, MemConsensus, PersistClient, arrange
+from tidemark.persist.arrange import Arrangement
+from tidemark.persist.compact import Merge, compact
+from tidemark.persist.keyhash import key_hash
+from tidemark.persist.updates import DIFF, ERR, TIME
+
+NAN = float("nan")
+KEYS = [(None, "x"), (0, None), (1, ""), (1, "ä"), (2, "日本"), (3, "x"), (None, None)]
+VALUES = [None, NAN, -1.5, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+NOTES = [None, "n", "m"]
+SCHEMA = pa.schema(
+    [("a", pa.int64()), ("b", pa.string()), ("v", pa.float64()), ("note", pa.string())]
+)
+
+Row = tuple  # (a, b, v, note), NaN spelled "nan" so that it equals itself
+
+rows = st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES), st.sampled_from(NOTES)).map(
+    lambda t: (*t[0], "nan" if t[1] is not None and t[1] != t[1] else t[1], t[2])
+)
+
+
+def rank(value) -> tuple:
+    """Numbers, then NaN, then nulls: the order in which groups are laid out."""
+    return (2, 0) if value is None else (1, 0) if value == "nan" else (0, value)
+
+
+def tabled(updates: list[tuple[Row, int, int]], schema: pa.Schema) -> pa.Table:
+    spelled = [
+        (a, b, NAN if v == "nan" else v, note, time, diff, None)
+        for (a, b, v, note), time, diff in updates
+    ]
+    columns = list(zip(*spelled, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
+
+
+def keyed(keys: list[tuple]) -> pa.Table:
+    a, b = zip(*keys, strict=True)
+    # The caller's names and integer width are its own business.
+    return pa.table({"x": pa.array(a, pa.int32()), "y": pa.array(b, pa.string())})
+
+
+def counted(table: pa.Table) -> dict[Row, int]:
+    sums: Counter[Row] = Counter()
+    for row in table.to_pylist():
+        v = "nan" if row["v"] is not None and row["v"] != row["v"] else row["v"]
+        sums[row["a"], row["b"], v, row["note"]] += row[DIFF]
+    return {row: count for row, count in sums.items() if count}
+
+
+class Model(RuleBasedStateMachine):
+    """One shard, one arrangement without and one with an order, several holders."""
+
+    collisions: int | None = None
+    tail_runs, tail_rows = 2, 4
+
+    @initialize(batch=st.lists(rows, max_size=12))
+    def begin(self, batch):
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(arrange, "MAX_TAIL_RUNS", self.tail_runs)
+        self.patch.setattr(arrange, "MIN_TAIL_ROWS", self.tail_rows)
+        if self.collisions is not None:
+            modulus = np.uint64(self.collisions)
+            self.patch.setattr(arrange, "key_hash", lambda *args: key_hash(*args) % modulus)
+        self.folder = TemporaryDirectory()
+        self.client = PersistClient(MemBlob(), MemConsensus(), clock=ManualClock())
+        self.writer = self.client.open_writer("s", schema=SCHEMA, key=("a", "b"))
+        self.since = self.client.open_critical_since("s")
+        self.history: list[tuple[Row, int, int]] = []
+        self.upper = 0
+        self.holders: dict[str, int] = {}
+        self.arrangements = [
+            Arrangement(
+                self.client.open_reader("s"), ("a", "b"), folder=Path(self.folder.name), order=order
+            )
+            for order in (None, "v")
+        ]
+        self.append(batch=batch, delete=0, gap=0)
+        self.hold(name="h0", at=0)
+
+    def teardown(self):
+        if hasattr(self, "patch"):
+            self.patch.undo()
+            self.folder.cleanup()
+
+    def live(self, as_of: int) -> Counter[Row]:
+        sums: Counter[Row] = Counter()
+        for row, time, diff in self.history:
+            if time <= as_of:
+                sums[row] += diff
+        return sums
+
+    @rule(batch=st.lists(rows, max_size=8), delete=st.integers(0, 6), gap=st.integers(0, 2))
+    def append(self, batch, delete, gap):
+        """Insert `batch`, delete some of the greatest rows, over several times."""
+        now = self.live(self.upper)
+        doomed = sorted(
+            (row for row, count in now.items() if count > 0), key=lambda r: (rank(r[2]), str(r))
+        )
+        deletes = [(row, -1) for row in doomed[len(doomed) - delete :]] if delete else []
+        changes = [*deletes, *((row, 1) for row in batch)]
+        updates = [(row, self.upper + n % (gap + 1), diff) for n, (row, diff) in enumerate(changes)]
+        upper = self.upper + gap + 1
+        outcome = self.writer.compare_and_append(
+            tabled(updates, self.writer.schema), lower=Frontier(self.upper), upper=Frontier(upper)
+        )
+        assert outcome == (Frontier(upper),)
+        self.history += updates
+        self.upper = upper
+
+    @rule(name=st.sampled_from(["h0", "h1", "h2"]), at=st.integers(0, 100))
+    def hold(self, name, at):
+        since = self.client.state("s").since.time
+        assert since is not None
+        as_of = max(self.upper - 1 - at % 5, since, self.holders.get(name, 0), 0)
+        for arrangement in self.arrangements:
+            arrangement.hold(name, as_of)
+        self.holders[name] = as_of
+
+    @rule(name=st.sampled_from(["h1", "h2"]))
+    def release(self, name):
+        self.holders.pop(name, None)
+        for arrangement in self.arrangements:
+            assert not arrangement.release(name)
+
+    @rule()
+    def compact(self):
+        """Since follows the least holder, and what lies before it is forgotten."""
+        self.since.downgrade(Frontier(min(self.holders.values())))
+        client = self.client
+        state = client.state("s")
+        if state.batches:
+            compact(client._machine("s"), client.blob, client._parts, Merge(state.batches))
+
+    @precondition(lambda self: self.holders)
+    @rule(
+        keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=5, unique=True),
+        name=st.sampled_from(["h0", "h1", "h2"]),
+        later=st.integers(0, 3),
+    )
+    def lookup(self, keys, name, later):
+        as_of = min(self.holders.get(name, self.holders["h0"]) + later, self.upper - 1)
+        truth = {row: count for row, count in self.live(as_of).items() if count}
+        for arrangement in self.arrangements:
+            found = counted(arrangement.lookup(keyed(keys), as_of))
+            assert found.items() <= truth.items(), "whatever comes along is true as well"
+            asked = {row: count for row, count in truth.items() if row[:2] in keys}
+            assert asked.items() <= found.items()
+
+    @precondition(lambda self: self.holders)
+    @rule(
+        keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=5, unique=True),
+        count=st.integers(1, 4),
+        last=st.booleans(),
+        name=st.sampled_from(["h0", "h1", "h2"]),
+        later=st.integers(0, 3),
+    )
+    def heads(self, keys, count, last, name, later):
+        as_of = min(self.holders.get(name, self.holders["h0"]) + later, self.upper - 1)
+        truth = {row: n for row, n in self.live(as_of).items() if n}
+        counts = np.full(len(keys), count, dtype=np.int64)
+        found = counted(self.arrangements[1].heads(keyed(keys), counts, as_of, last=last))
+        assert found.items() <= truth.items(), "each row that comes back is exact"
+        for key in keys:
+            group = sorted((rank(r[2]) for r in truth if r[:2] == key), reverse=last)
+            got = sorted((rank(r[2]) for r in found if r[:2] == key), reverse=last)
+            assert got == group[: len(got)], "no gap before the last one that came back"
+            assert len(got) >= min(count, len(group))
+
+    @invariant()
+    def one_file_each(self):
+        if hasattr(self, "folder"):
+            assert len(list(Path(self.folder.name).glob("*"))) <= len(self.arrangements)
+
+
+class Colliding(Model):
+    collisions = 2
+
+
+class AllCollide(Model):
+    collisions = 1
+
+
+class NeverAbsorbing(Model):
+    tail_runs, tail_rows = 3, 10_000
+
+
+def state_machine(machine: type[RuleBasedStateMachine], examples: int):
+    case = machine.TestCase
+    case.settings = settings(
+        deadline=None, print_blob=True, max_examples=examples, stateful_step_count=25
+    )
+    return case
+
+
+TestArrangement = state_machine(Model, 40)
+TestCollidingHashes = state_machine(Colliding, 30)
+TestAllHashesCollide = state_machine(AllCollide, 15)
+TestNeverAbsorbing = state_machine(NeverAbsorbing, 15)
+
+
+@pytest.fixture
+def client() -> PersistClient:
+    return PersistClient(MemBlob(), MemConsensus(), clock=ManualClock())
+
+
+ORDERED = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+def ordered(updates: list[tuple[int, int, int, int]]) -> pa.Table:
+    k, v, time, diff = zip(*updates, strict=True)
+    names = ["k", "v", TIME, DIFF, ERR]
+    table = pa.table([k, v, time, diff, pa.nulls(len(k), pa.string())], names=names)
+    return table
+
+
+def test_the_greatest_is_deleted_again_and_again(client, tmp_path, monkeypatch):
+    """A group of many rows from which the maximum goes, each time: the next one is always found."""
+    monkeypatch.setattr(arrange, "MIN_TAIL_ROWS", 50)
+    writer = client.open_writer("s", schema=ORDERED, key=("k",))
+    count, deletes = 3_000, 150
+    rows = [(k, v, 0, 1) for k in (1, 2) for v in range(count)]
+    writer.compare_and_append(ordered(rows), lower=Frontier(0), upper=Frontier(1))
+    arrangement = Arrangement(client.open_reader("s"), ("k",), folder=tmp_path, order="v")
+    arrangement.hold("h", 0)
+    one = pa.table({"k": [1]})
+    for time in range(1, deletes):
+        top = count - time
+        writer.compare_and_append(
+            ordered([(1, top, time, -1)]), lower=Frontier(time), upper=Frontier(time + 1)
+        )
+        if time % 7 == 0:
+            arrangement.hold("h", time)
+        found = arrangement.heads(one, np.array([1]), time, last=True)
+        assert max(row["v"] for row in found.to_pylist() if row[DIFF] > 0) == top - 1
+        assert found.num_rows < 300, "the group is not read whole"
+
+
+@settings(deadline=None, print_blob=True, max_examples=50)
+@given(starts=st.lists(st.tuples(st.integers(0, 9), st.integers(-3, 9)), max_size=8))
+def test_positions(starts):
+    start = np.array([s for s, _ in starts], dtype=np.int64)
+    stop = np.array([s + n for s, n in starts], dtype=np.int64)
+    expected = [at for s, n in starts for at in range(s, s + n)]
+    assert arrange._positions(start, stop).tolist() == expected
+
+
+class TestHolds:
+    @pytest.fixture
+    def arrangement(self, client, tmp_path) -> Arrangement:
+        writer = client.open_writer("s", schema=ORDERED)
+        for time in range(10):
+            rows = ordered([(1, time, time, 1)])
+            writer.compare_and_append(rows, lower=Frontier(time), upper=Frontier(time + 1))
+        return Arrangement(client.open_reader("s"), ("k",), folder=tmp_path)
+
+    def test_reading_without_a_hold_is_misuse(self, arrangement):
+        with pytest.raises(InvalidUsage, match="nobody holds"):
+            arrangement.lookup(pa.table({"k": [1]}), 5)
+
+    def test_reading_before_where_it_begins_is_misuse(self, arrangement):
+        arrangement.hold("h", 5)
+        with pytest.raises(InvalidUsage, match="begins at 5"):
+            arrangement.lookup(pa.table({"k": [1]}), 4)
+
+    def test_a_later_holder_may_begin_earlier(self, arrangement):
+        arrangement.hold("late", 8)
+        arrangement.hold("early", 2)
+        assert arrangement.lookup(pa.table({"k": [1]}), 2).num_rows == 3
+        assert arrangement.lookup(pa.table({"k": [1]}), 8).num_rows == 9
+
+    def test_a_hold_that_cannot_be_had_is_not_kept(self, arrangement, client):
+        client.open_critical_since("s").downgrade(Frontier(6))
+        with pytest.raises(AsOfBeforeSince):
+            arrangement.hold("h", 3)
+        arrangement.hold("other", 7)
+        assert arrangement.release("other"), "nobody else holds it"
+
+    def test_compaction_that_overtook_it_makes_it_load_again(self, arrangement, client):
+        arrangement.hold("h", 2)
+        # Another dataflow has already moved on; `h` follows, but since was quicker.
+        client.open_critical_since("s").downgrade(Frontier(8))
+        arrangement.hold("h", 8)
+        assert arrangement.lookup(pa.table({"k": [1]}), 9).num_rows == 10
+
+    def test_the_last_release_leaves_nothing(self, arrangement, tmp_path):
+        arrangement.hold("a", 5)
+        arrangement.hold("b", 6)
+        assert not arrangement.release("a")
+        assert arrangement.release("b")
+        assert list(tmp_path.iterdir()) == []
+        arrangement.hold("c", 9)
+        assert arrangement.lookup(pa.table({"k": [1]}), 9).num_rows == 10
+
+    def test_threads_share_it(self, arrangement, client, monkeypatch):
+        monkeypatch.setattr(arrange, "MIN_TAIL_ROWS", 3)
+        arrangement.hold("h", 0)
+        wrong: list[int] = []
+
+        def look(seed: int) -> None:
+            for n in range(100):
+                as_of = (n * seed) % 10
+                found = arrangement.lookup(pa.table({"k": [1]}), as_of).num_rows
+                if found != as_of + 1:
+                    wrong.append(as_of)
+
+        threads = [threading.Thread(target=look, args=(seed,)) for seed in (1, 3, 7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
