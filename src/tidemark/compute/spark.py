@@ -68,7 +68,7 @@ def start_spark(*, master: str = "local[*]", app: str = "tidemark") -> SparkSess
         .config("spark.scheduler.mode", "FAIR")
         .config("spark.sql.codegen.cache.maxEntries", "5000")
         .config("spark.sql.catalogImplementation", "in-memory")
-        .config("spark.log.level", "ERROR")
+        .config("spark.log.level", "FATAL")
         .config("spark.ui.showConsoleProgress", "false")
     )
     for name, value in SMALL.items():

@@ -48,9 +48,7 @@ class Coordinator:
         self.clock: Clock = client.clock
         self.catalog = Catalog(client)
         tables = Tables(client, LOG_SHARD, epoch=self.catalog.epoch)
-        tables.open(
-            {i.shard: arrow_schema(i.columns) for i in self._of_kind("table") if i.shard}
-        )
+        tables.open({i.shard: arrow_schema(i.columns) for i in self._of_kind("table") if i.shard})
         # The first commit of a new leader fences out the old one, and starts the oracle.
         tables.commit([], not_before=self.clock.now_ms())
         self.timeline = Timeline(tables, self.clock)
@@ -316,9 +314,7 @@ class Coordinator:
                 assert item.plan is not None
                 assert item.shard is not None
                 inputs = self.shards_of(item.plan)
-                dataflows.append(
-                    DataflowSpec(item.id, item.plan, inputs, item.shard, item.as_of)
-                )
+                dataflows.append(DataflowSpec(item.id, item.plan, inputs, item.shard, item.as_of))
             elif item.source is not None:
                 sources.append(item.source)
         return Configure(tuple(dataflows), tuple(sources))

@@ -68,7 +68,5 @@ class Remap:
             if upper.time:
                 rows = {"offset": [before, offset], DIFF: [-1, 1]}
             updates = as_updates(pa.table(rows), time=time, schema=self._writer.schema)
-        outcome = self._writer.compare_and_append(
-            updates, lower=upper, upper=Frontier(time + 1)
-        )
+        outcome = self._writer.compare_and_append(updates, lower=upper, upper=Frontier(time + 1))
         return Frontier(time + 1) if isinstance(outcome, Appended) else outcome.current

@@ -1,0 +1,105 @@
+"""The command line: `tidemark serve | demo | sql | bench`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from tidemark.errors import TidemarkError
+
+app = typer.Typer(
+    help="Tidemark keeps SQL views over changing data correct, fresh and durable, on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench_app = typer.Typer(help="Benchmarks; the last line is one JSON object.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+
+Data = Annotated[Path, typer.Option(help="Folder that holds everything; created if missing.")]
+Listen = Annotated[str, typer.Option(help="host:port for PostgreSQL clients (loopback only).")]
+Master = Annotated[str, typer.Option(help="Spark master of the cluster.")]
+
+
+@app.command()
+def serve(
+    data: Data,
+    listen: Listen = "127.0.0.1:6875",
+    blob: Annotated[str | None, typer.Option(help="Blob URI; default: below --data.")] = None,
+    consensus: Annotated[
+        str | None, typer.Option(help="Consensus URI; default: below --data.")
+    ] = None,
+    spark_master: Master = "local[*]",
+) -> None:
+    """Run the server in the foreground; SIGTERM or Ctrl-C stops it, the same command resumes."""
+    from tidemark.control.server import Options
+    from tidemark.control.server import serve as run
+
+    configure_logging()
+    options = Options(data, listen, blob, consensus, spark_master)
+
+    def ready(_: object, port: int) -> None:
+        host = options.address[0]
+        print(f"ready: psql -h {host} -p {port} -U tidemark tidemark", flush=True)
+
+    _run(lambda: asyncio.run(run(options, ready)))
+
+
+@app.command()
+def demo(
+    data: Data = Path("demo.tidemark"),
+    listen: Listen = "127.0.0.1:6875",
+    spark_master: Master = "local[*]",
+) -> None:
+    """Start a server with a live auction and three views over it, and watch them."""
+    from tidemark.demo import run
+
+    _run(lambda: run(data, listen, spark_master))
+
+
+@bench_app.command()
+def views(
+    quick: Annotated[bool, typer.Option(help="Fewer ticks, smaller state.")] = False,
+    spark_master: Master = "local[*]",
+) -> None:
+    """Tick cost of orders ⋈ customers by region: jobs per tick, and time against Spark's floor."""
+    from tidemark.bench.views import run
+
+    configure_logging(logging.WARNING)
+    _run(lambda: run(quick=quick, spark_master=spark_master))
+
+
+def configure_logging(level: int = logging.INFO) -> None:
+    """Everything to stderr, one line an event."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=("timestamp", "level", "event")),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def _run(body) -> None:
+    try:
+        body()
+    except TidemarkError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        sys.stdout.flush()
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    app()

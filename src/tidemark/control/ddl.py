@@ -1,0 +1,240 @@
+"""CREATE and DROP: statements into catalog items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemark.compute.plan import Get, Plan
+from tidemark.compute.protocol import SourceSpec
+from tidemark.compute.shape import shape_of
+from tidemark.compute.sql import plan_query
+from tidemark.control import statements as s
+from tidemark.control.catalog import Item
+from tidemark.control.coordinator import CLUSTER, Coordinator
+from tidemark.control.pgwire import Done
+from tidemark.errors import SqlError, Unsupported
+from tidemark.storage.generators import generator
+from tidemark.types import Column
+
+if TYPE_CHECKING:
+    from tidemark.control.session import Session
+
+DEFAULT_TICK_MS = 100
+DEFAULT_INTERVAL_MS = 1_000
+_UNITS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "seconds": 1000, "min": 60_000}
+
+
+async def run(session: Session, statement: s.Statement) -> Done:
+    match statement:
+        case s.CreateTable():
+            return await _guarded(session, statement, _create_table, "CREATE TABLE")
+        case s.CreateSource():
+            return await _guarded(session, statement, _create_source, "CREATE SOURCE")
+        case s.CreateView():
+            return await _guarded(session, statement, _create_view, "CREATE VIEW")
+        case s.CreateMaterializedView():
+            tag = "CREATE MATERIALIZED VIEW"
+            return await _guarded(session, statement, _create_materialized_view, tag)
+        case s.Drop():
+            return await _drop(session, statement)
+    raise Unsupported(f"{type(statement).__name__} is not supported")
+
+
+async def _guarded(session: Session, statement, create, tag: str) -> Done:
+    """IF NOT EXISTS turns "already exists" into a notice."""
+    if statement.if_not_exists and session.coordinator.find(statement.name) is not None:
+        session.notice(f'relation "{statement.name[-1]}" already exists, skipping')
+        return Done(tag)
+    await create(session.coordinator, statement)
+    return Done(tag)
+
+
+async def _create_table(coordinator: Coordinator, statement: s.CreateTable) -> None:
+    _check_columns(statement.columns)
+
+    def make(id_: str, name: str) -> Item:
+        return Item(id_, name, "table", statement.sql, columns=statement.columns, shard=id_)
+
+    await coordinator.create_table(statement.name, make)
+
+
+async def _create_source(coordinator: Coordinator, statement: s.CreateSource) -> None:
+    _check_cluster(statement.cluster)
+    options = dict(statement.options)
+    tick_ms = _duration_ms(options.pop("tick interval", f"{DEFAULT_TICK_MS}ms"), "TICK INTERVAL")
+    up_to = options.pop("up to", None)
+    with_options = dict(statement.with_options)
+    interval = with_options.pop("timestamp interval", f"{DEFAULT_INTERVAL_MS}ms")
+    interval_ms = _duration_ms(interval, "TIMESTAMP INTERVAL")
+    if with_options:
+        raise Unsupported(
+            f"source option {next(iter(with_options)).upper()} is not supported",
+            hint="known: TIMESTAMP INTERVAL",
+        )
+    if up_to is not None and not up_to.isdigit():
+        raise SqlError(f"UP TO takes a number of steps, not {up_to!r}", sqlstate="22023")
+    settings = {name.replace(" ", "_"): value for name, value in options.items()}
+    made = generator(statement.generator, dict(settings))
+    if not statement.all_tables:
+        raise SqlError(
+            f"load generator {statement.generator.upper()} has several tables "
+            f"({', '.join(made.tables)})",
+            hint="add FOR ALL TABLES",
+        )
+    prefix = statement.name[:-1]
+    tables = list(made.tables)
+
+    def make(ids: list[str]) -> list[Item]:
+        id_, table_ids = ids[0], dict(zip(tables, ids[1:], strict=True))
+        spec = SourceSpec(
+            id=id_,
+            kind=statement.generator,
+            options={name: int(value) for name, value in settings.items()},
+            remap=f"{id_}-remap",
+            shards=table_ids,
+            tick_ms=tick_ms,
+            interval_ms=interval_ms,
+            up_to=int(up_to) if up_to is not None else None,
+        )
+        source = Item(id_, statement.name[-1], "source", statement.sql, source=spec)
+        return [
+            source,
+            *(
+                Item(
+                    table_ids[table],
+                    table,
+                    "subsource",
+                    statement.sql,
+                    columns=made.tables[table],
+                    shard=table_ids[table],
+                    parent=id_,
+                )
+                for table in tables
+            ),
+        ]
+
+    names = [statement.name, *((*prefix, table) for table in tables)]
+    await coordinator.create_source(names, make)
+
+
+async def _create_view(coordinator: Coordinator, statement: s.CreateView) -> None:
+    plan, depends = _planned(coordinator, statement)
+
+    def make(id_: str, name: str) -> Item:
+        return Item(
+            id_, name, "view", statement.sql, columns=plan.columns, depends=depends, plan=plan
+        )
+
+    await coordinator.create_view(statement.name, make)
+
+
+async def _create_materialized_view(
+    coordinator: Coordinator, statement: s.CreateMaterializedView
+) -> None:
+    _check_cluster(statement.cluster)
+    plan, depends = _planned(coordinator, statement)
+    _check_columns(plan.columns)
+    shape_of(plan)  # Refuses, with the reason, what cannot be maintained.
+
+    def make(id_: str, name: str, as_of: int) -> Item:
+        return Item(
+            id_,
+            name,
+            "materialized-view",
+            statement.sql,
+            columns=plan.columns,
+            shard=id_,
+            depends=depends,
+            plan=plan,
+            as_of=as_of,
+        )
+
+    await coordinator.create_materialized_view(statement.name, plan, make)
+
+
+async def _drop(session: Session, statement: s.Drop) -> Done:
+    coordinator = session.coordinator
+    items = []
+    for name in statement.names:
+        item = coordinator.find(name)
+        if item is None:
+            if not statement.if_exists:
+                raise SqlError(
+                    f'{statement.kind} "{".".join(name)}" does not exist', sqlstate="42P01"
+                )
+            session.notice(f'{statement.kind} "{".".join(name)}" does not exist, skipping')
+            continue
+        if item.kind == "subsource":
+            parent = coordinator.catalog.items[item.parent or ""].name
+            raise SqlError(
+                f'"{item.name}" belongs to source "{parent}"',
+                hint=f"DROP SOURCE {parent} drops all of its tables",
+                sqlstate="2BP01",
+            )
+        if item.kind.replace("-", " ") != statement.kind:
+            raise SqlError(f'"{item.name}" is not a {statement.kind}', sqlstate="42809")
+        items.append(item)
+    if items:
+        await coordinator.drop(items, cascade=statement.cascade)
+    return Done(f"DROP {statement.kind.upper()}")
+
+
+class _Recording:
+    """Resolves names like the coordinator, and remembers what was found."""
+
+    def __init__(self, coordinator: Coordinator):
+        self._coordinator = coordinator
+        self.found: dict[str, None] = {}
+
+    def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
+        item = self._coordinator.find(parts)
+        if item is not None:
+            self.found.update(dict.fromkeys((item.id, *item.depends)))
+        return self._coordinator.resolve(parts)
+
+
+def _planned(
+    coordinator: Coordinator, statement: s.CreateView | s.CreateMaterializedView
+) -> tuple[Plan, tuple[str, ...]]:
+    resolver = _Recording(coordinator)
+    plan = plan_query(statement.query.tree, resolver, view=True, names=statement.columns)
+    return plan, tuple(resolver.found)
+
+
+def _check_columns(columns: tuple[Column, ...]) -> None:
+    for column in columns:
+        if column.name.startswith("_"):
+            raise SqlError(
+                f'column name "{column.name}" is reserved: names may not begin with _',
+                sqlstate="42939",
+            )
+        if "`" in column.name or column.type.name == "unknown":
+            raise SqlError(f'column "{column.name}" cannot be stored', sqlstate="42P16")
+    seen: set[str] = set()
+    for column in columns:
+        if column.name in seen:
+            raise SqlError(f'column "{column.name}" specified more than once', sqlstate="42701")
+        seen.add(column.name)
+
+
+def _check_cluster(name: str | None) -> None:
+    if name not in (None, CLUSTER):
+        raise SqlError(
+            f'unknown cluster "{name}"', hint=f"the only one is {CLUSTER}", sqlstate="42704"
+        )
+
+
+def _duration_ms(text: str, option: str) -> int:
+    """`100ms`, `1s`, `1 second`; at least a millisecond."""
+    compact = text.strip().lower().replace(" ", "")
+    digits = compact.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = compact[len(digits) :]
+    try:
+        value = int(float(digits) * _UNITS[unit])
+    except (KeyError, ValueError):
+        value = 0
+    if value < 1:
+        raise SqlError(
+            f"{option} takes a duration such as '100ms' or '1s', not {text!r}", sqlstate="22023"
+        )
+    return value

@@ -1,0 +1,28 @@
+"""Fixtures that several suites share: a Spark session, and a folder of shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidemark.compute.spark import start_spark
+from tidemark.persist import PersistClient
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = start_spark(master="local[2]", app="tidemark-tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[PersistClient]:
+    opened = PersistClient.open(
+        blob=f"file://{tmp_path / 'blob'}", consensus=f"sqlite://{tmp_path / 'consensus.db'}"
+    )
+    yield opened
+    opened.close()
