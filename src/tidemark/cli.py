@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 
 from tidemark.errors import TidemarkError
+from tidemark.logs import configure_logging
 
 app = typer.Typer(
     help="Tidemark keeps SQL views over changing data correct, fresh and durable, on Spark.",
@@ -74,20 +74,6 @@ def views(
 
     configure_logging(logging.WARNING)
     _run(lambda: run(quick=quick, spark_master=spark_master))
-
-
-def configure_logging(level: int = logging.INFO) -> None:
-    """Everything to stderr, one line an event."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=("timestamp", "level", "event")),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 def _run(body) -> None:

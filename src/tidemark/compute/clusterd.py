@@ -38,6 +38,7 @@ from tidemark.compute.protocol import (
 from tidemark.compute.spark import start_spark
 from tidemark.compute.worker import Worker, dataflow_worker, source_worker
 from tidemark.errors import TidemarkError
+from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.storage.generators import generator
 from tidemark.storage.source import Ingestion
@@ -178,6 +179,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--consensus", required=True)
     parser.add_argument("--spark-master", default="local[*]")
     options = parser.parse_args(argv)
+    configure_logging()
 
     folder = options.data / "clusters"
     folder.mkdir(parents=True, exist_ok=True)
@@ -198,6 +200,7 @@ def main(argv: list[str] | None = None) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
     jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    assert jvm is not None
     while not stop.wait(0.2):
         if jvm.poll() is not None:
             log.error("the JVM is gone, stopping")

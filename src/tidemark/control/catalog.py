@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.protocol import SourceSpec
-from tidemark.errors import Fenced, SqlError
+from tidemark.errors import AsOfBeforeSince, Fenced, SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import CRITICAL, DIFF, PersistClient, UpperMismatch, as_updates
 from tidemark.types import Column
@@ -49,13 +49,7 @@ class Catalog:
     def __init__(self, client: PersistClient):
         self._writer = client.open_writer(SHARD, schema=SCHEMA)
         self._hold = client.open_critical_since(SHARD, CRITICAL)
-        self._rows = _rows(client)
-        self.items = _items(self._rows)
-        self._upper = self._writer.fetch_upper()
-        # Taking the lead is a change like any other: it fences out who led before.
-        epoch = int(self._rows.get(LEADER, "0")) + 1
-        self._change({LEADER: str(epoch)})
-        self.epoch = epoch
+        self.epoch = self._lead(client)
 
     def named(self, name: str) -> Item | None:
         return next((item for item in self.items.values() if item.name == name), None)
@@ -79,6 +73,18 @@ class Catalog:
         """What reads `id_`, directly, and a source's subsources' readers."""
         parts = {id_} | {item.id for item in self.items.values() if item.parent == id_}
         return [item for item in self.items.values() if parts & set(item.depends)]
+
+    def _lead(self, client: PersistClient) -> int:
+        """Taking the lead is a change like any other: it fences out who led before."""
+        while True:
+            self._rows, self._upper = _rows(client)
+            epoch = int(self._rows.get(LEADER, "0")) + 1
+            try:
+                self._change({LEADER: str(epoch)})
+                return epoch
+            except Fenced:
+                # Who led before has just changed something: it has to be read, too.
+                continue
 
     def _change(self, rows: dict[str, str | None]) -> None:
         """Put or (None) delete rows, durably, all or none."""
@@ -110,16 +116,22 @@ class Catalog:
 
 def read_items(client: PersistClient) -> dict[str, Item]:
     """The objects that exist now, for someone who only reads (a Spark job, a tool)."""
-    return _items(_rows(client))
+    return _items(_rows(client)[0])
 
 
-def _rows(client: PersistClient) -> dict[str, str]:
+def _rows(client: PersistClient) -> tuple[dict[str, str], Frontier]:
+    """All rows, and the upper up to which that is all."""
     reader = client.open_reader(SHARD)
-    upper = reader.upper
-    if not upper.time:
-        return {}
-    rows = reader.snapshot(upper.time - 1)
-    return dict(zip(rows["id"].to_pylist(), rows["definition"].to_pylist(), strict=True))
+    while True:
+        upper = reader.upper
+        if not upper.time:
+            return {}, upper
+        try:
+            rows = reader.snapshot(upper.time - 1)
+        except AsOfBeforeSince:
+            continue  # The leader has changed something, and forgotten what was before.
+        found = zip(rows["id"].to_pylist(), rows["definition"].to_pylist(), strict=True)
+        return dict(found), upper
 
 
 def _items(rows: dict[str, str]) -> dict[str, Item]:

@@ -7,6 +7,8 @@ started again. Either way it is then told everything it should run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -35,6 +37,7 @@ log = structlog.get_logger("cluster")
 
 PING_EVERY = 1.0
 START_TIMEOUT = 120.0
+STOP_TIMEOUT = 30.0
 _TOKEN = b"x-tidemark-token"
 
 
@@ -76,9 +79,12 @@ class Cluster:
             except Unavailable:
                 self._ready.clear()
 
+    async def wait_ready(self) -> None:
+        await self._ready.wait()
+
     async def peek(self, peek: Peek) -> pa.Table:
         """Run a query; waits for a replica that is still starting. Cancelling cancels it there."""
-        await self._ready.wait()
+        await self.wait_ready()
         call = asyncio.create_task(asyncio.to_thread(self._get, peek))
         try:
             return await asyncio.shield(call)
@@ -89,9 +95,9 @@ class Cluster:
     async def stop(self, *, terminate: bool = True) -> None:
         if self._task is not None:
             self._task.cancel()
-        pid = self.pid
-        if terminate and pid is not None:
-            await asyncio.to_thread(self._terminate, pid)
+            await asyncio.gather(self._task, return_exceptions=True)
+        if terminate:
+            await asyncio.to_thread(self._terminate)
 
     async def _keep_alive(self) -> None:
         failures = 0
@@ -111,18 +117,14 @@ class Cluster:
                 log.warning("replica is away", cluster=self.name, error=error.message)
             except Exception:
                 self._ready.clear()
+                failures += 1
                 log.exception("could not reach the replica", cluster=self.name)
             await asyncio.sleep(PING_EVERY if self._ready.is_set() else min(failures * 0.2, 2.0))
 
     async def _connect(self) -> None:
         """Adopt the replica that the address file names, or start one."""
-        if self._open_address():
-            try:
-                await self._act("status", None)
-                log.info("connected", cluster=self.name, pid=self.pid)
-                return
-            except Unavailable:
-                pass
+        if await self._answers():
+            return
         if self._process is None or self._process.poll() is not None:
             self._spawn()
         assert self._process is not None
@@ -133,14 +135,29 @@ class Cluster:
                     f"clusterd stopped with code {self._process.returncode} while starting",
                     hint=f"see {self._log_path}",
                 )
-            if self._open_address() and self.pid == self._process.pid:
-                try:
-                    await self._act("status", None)
-                    return
-                except Unavailable:
-                    pass
+            if await self._answers():
+                return
             await asyncio.sleep(0.1)
         raise Unavailable(f"clusterd did not come up within {START_TIMEOUT:.0f} s")
+
+    async def _answers(self) -> bool:
+        """True if there is a replica at the address: ours, or one that an earlier control left.
+
+        The latter may have been starting when control died, and so come up only now. Then ours
+        is still waiting for its lock, and is not needed.
+        """
+        if not self._open_address():
+            return False
+        try:
+            await self._act("status", None)
+        except Unavailable:
+            return False
+        if self._process is not None and self._process.pid != self.pid:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+        log.info("connected", cluster=self.name, pid=self.pid)
+        return True
 
     def _spawn(self) -> None:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -199,18 +216,35 @@ class Cluster:
         token = self._address.token if self._address else ""
         return flight.FlightCallOptions(timeout=timeout, headers=[(_TOKEN, token.encode())])
 
-    def _terminate(self, pid: int) -> None:
-        try:
-            os.kill(pid, signal.SIGTERM)
-            if self._process is not None and self._process.pid == pid:
-                self._process.wait(timeout=30)
-            else:
-                deadline = self._clock.monotonic() + 30
-                while self._clock.monotonic() < deadline:
-                    os.kill(pid, 0)
+    def _terminate(self) -> None:
+        """Stop the replica, whether it was started or adopted, and even while it starts."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._open_address() and self.pid is not None:
+            for signum in (signal.SIGTERM, signal.SIGKILL):
+                # Its lock, not its pid, says that it lives: pids are used again.
+                with contextlib.suppress(ProcessLookupError):
+                    if self._is_locked():
+                        os.kill(self.pid, signum)
+                deadline = self._clock.monotonic() + STOP_TIMEOUT
+                while self._is_locked() and self._clock.monotonic() < deadline:
                     self._clock.sleep(0.05)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            pass
+
+    def _is_locked(self) -> bool:
+        path = self._data / "clusters" / f"{self.name}.lock"
+        try:
+            with open(path) as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return False
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
 
 
 class _translated:
@@ -220,8 +254,9 @@ class _translated:
         pass
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, flight.FlightServerError) and error.extra_info:
-            failure = msgspec.json.decode(error.extra_info, type=Failure)
+        extra = getattr(error, "extra_info", None)
+        if extra:
+            failure = msgspec.json.decode(extra, type=Failure)
             raise TidemarkError(
                 failure.message, hint=failure.hint, sqlstate=failure.sqlstate
             ) from error

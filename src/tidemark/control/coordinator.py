@@ -48,9 +48,11 @@ class Coordinator:
         self.clock: Clock = client.clock
         self.catalog = Catalog(client)
         tables = Tables(client, LOG_SHARD, epoch=self.catalog.epoch)
-        tables.open({i.shard: arrow_schema(i.columns) for i in self._of_kind("table") if i.shard})
-        # The first commit of a new leader fences out the old one, and starts the oracle.
-        tables.commit([], not_before=self.clock.now_ms())
+        # Its first commit fences out the old leader, and starts the oracle.
+        tables.open(
+            {i.shard: arrow_schema(i.columns) for i in self._of_kind("table") if i.shard},
+            not_before=self.clock.now_ms(),
+        )
         self.timeline = Timeline(tables, self.clock)
         self.holds = ReadHolds()
         self.cluster = Cluster(

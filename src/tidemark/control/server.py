@@ -15,7 +15,7 @@ import structlog
 from tidemark.control.coordinator import Coordinator
 from tidemark.control.pgwire import Server
 from tidemark.control.session import Session
-from tidemark.errors import InvalidUsage, Unavailable
+from tidemark.errors import Fenced, InvalidUsage, Unavailable
 from tidemark.persist import PersistClient
 
 log = structlog.get_logger("server")
@@ -93,6 +93,11 @@ async def serve(options: Options, on_ready: Callable[[Coordinator, int], None]) 
     await server.close()
     await coordinator.stop()
     lock.close()
+    if lost.done() and not stopping.done():
+        raise Fenced(
+            "another control process has taken over, so this one has stopped",
+            hint="one control process at a time may lead a region",
+        )
 
 
 def _lock(data: Path):

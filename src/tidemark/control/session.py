@@ -31,6 +31,7 @@ from tidemark.control.pgwire import (
     Param,
     Result,
     Rows,
+    Statement,
     TransactionStatus,
 )
 from tidemark.control.subscribe import subscribe, subscribe_columns
@@ -119,7 +120,8 @@ class Session:
         columns = self._columns(statement, params)
         return Prepared(sql, tuple(oid or TEXT.oid for oid in given), columns, statement)
 
-    async def execute(self, statement: Prepared, params: tuple[Param, ...]) -> Result:
+    async def execute(self, statement: Statement, params: tuple[Param, ...]) -> Result:
+        assert isinstance(statement, Prepared)
         self._check_usable(statement.statement)
         literals = tuple(_literal(param) for param in params)
         seconds = timeout_seconds(self.variables.get("statement_timeout"))
@@ -346,6 +348,8 @@ class Session:
                 hint="COMMIT first, or run it in a transaction of its own",
                 sqlstate="25001",
             )
+        # Nobody else's write should have to wait while a replica starts.
+        await self.coordinator.cluster.wait_ready()
         async with AsyncExitStack() as stack:
             lock = stack if transaction is None else transaction.exclusive
             if transaction is None or not transaction.is_exclusive:

@@ -1,0 +1,116 @@
+CREATE TABLE dr_t (a int);
+CREATE VIEW dr_v AS SELECT a FROM dr_t;
+CREATE MATERIALIZED VIEW dr_m AS SELECT a, count(*) AS n FROM dr_v GROUP BY a;
+CREATE MATERIALIZED VIEW dr_mm AS SELECT count(*) AS n FROM dr_m;
+CREATE VIEW dr_vm AS SELECT n FROM dr_m;
+----
+CREATE TABLE
+CREATE VIEW
+CREATE MATERIALIZED VIEW
+CREATE MATERIALIZED VIEW
+CREATE VIEW
+
+DROP TABLE dr_t;
+DROP VIEW dr_v;
+DROP MATERIALIZED VIEW dr_m;
+DROP TABLE dr_t RESTRICT;
+----
+ERROR:  cannot drop dr_t because other objects depend on it: dr_m, dr_mm, dr_v, dr_vm
+HINT:  use DROP ... CASCADE to drop them too
+ERROR:  cannot drop dr_v because other objects depend on it: dr_m, dr_mm, dr_vm
+HINT:  use DROP ... CASCADE to drop them too
+ERROR:  cannot drop dr_m because other objects depend on it: dr_mm, dr_vm
+HINT:  use DROP ... CASCADE to drop them too
+ERROR:  cannot drop dr_t because other objects depend on it: dr_m, dr_mm, dr_v, dr_vm
+HINT:  use DROP ... CASCADE to drop them too
+
+DROP VIEW dr_t;
+DROP TABLE dr_v;
+DROP TABLE dr_m;
+DROP VIEW dr_m;
+DROP MATERIALIZED VIEW dr_v;
+DROP SOURCE dr_t;
+----
+ERROR:  "dr_t" is not a view
+ERROR:  "dr_v" is not a table
+ERROR:  "dr_m" is not a table
+ERROR:  "dr_m" is not a view
+ERROR:  "dr_v" is not a materialized view
+ERROR:  "dr_t" is not a source
+
+DROP TABLE dr_none;
+DROP TABLE IF EXISTS dr_none;
+DROP VIEW IF EXISTS dr_none, dr_vm;
+DROP MATERIALIZED VIEW IF EXISTS dr_none;
+DROP SOURCE IF EXISTS dr_none;
+DROP INDEX dr_none;
+DROP TABLE mz_catalog.mz_objects;
+----
+ERROR:  table "dr_none" does not exist
+NOTICE:  table "dr_none" does not exist, skipping
+DROP TABLE
+NOTICE:  view "dr_none" does not exist, skipping
+DROP VIEW
+NOTICE:  materialized view "dr_none" does not exist, skipping
+DROP MATERIALIZED VIEW
+NOTICE:  source "dr_none" does not exist, skipping
+DROP SOURCE
+ERROR:  syntax error at or near "INDEX"
+HINT:  line 1, column 6
+ERROR:  table "mz_catalog.mz_objects" does not exist
+
+-- All or none.
+DROP TABLE dr_t, dr_none;
+SELECT count(*) FROM dr_t;
+----
+ERROR:  table "dr_none" does not exist
+ count
+-------
+     0
+(1 row)
+
+DROP MATERIALIZED VIEW dr_mm;
+SELECT * FROM dr_mm;
+DROP VIEW dr_v CASCADE;
+SELECT * FROM dr_m;
+SELECT count(*) FROM dr_t;
+----
+DROP MATERIALIZED VIEW
+ERROR:  relation "dr_mm" does not exist
+DROP VIEW
+ERROR:  relation "dr_m" does not exist
+ count
+-------
+     0
+(1 row)
+
+-- A name is free again, and what it named is gone.
+INSERT INTO dr_t VALUES (1);
+DROP TABLE dr_t;
+CREATE TABLE dr_t (b text);
+SELECT * FROM dr_t;
+INSERT INTO dr_t VALUES ('again');
+CREATE MATERIALIZED VIEW dr_m AS SELECT b FROM dr_t;
+SELECT * FROM dr_m;
+DROP TABLE dr_t CASCADE;
+----
+INSERT 0 1
+DROP TABLE
+CREATE TABLE
+ b
+---
+(0 rows)
+INSERT 0 1
+CREATE MATERIALIZED VIEW
+   b
+-------
+ again
+(1 row)
+DROP TABLE
+
+SELECT count(*) FROM mz_objects WHERE name LIKE 'dr_%';
+----
+ count
+-------
+     0
+(1 row)

@@ -1,0 +1,303 @@
+-- After each of these the session lives on.
+CREATE TABLE er_t (k int NOT NULL, v int, t text, day date);
+INSERT INTO er_t VALUES (1, 10, 'a', '2024-01-01'), (2, 0, 'b', NULL);
+----
+ERROR:  relation "er_t" already exists
+INSERT 0 2
+
+SELEKT 1;
+SELECT 1 +;
+SELECT * FORM er_t;
+SELECT 1);
+SELECT 1 "open;
+";
+----
+ERROR:  syntax error at or near "SELEKT"
+HINT:  line 1, column 1
+ERROR:  syntax error at end of input
+HINT:  line 1, column 10
+ERROR:  syntax error at or near "er_t"
+HINT:  line 1, column 18
+ERROR:  syntax error at or near ")"
+HINT:  line 1, column 9
+ open;+
+-------
+     1
+(1 row)
+
+SELECT * FROM nowhere;
+SELECT * FROM er_t x JOIN nowhere y ON x.k = y.k;
+SELECT * FROM elsewhere.er_t;
+SELECT * FROM otherdb.public.er_t;
+INSERT INTO nowhere VALUES (1);
+UPDATE nowhere SET a = 1;
+DELETE FROM nowhere;
+----
+ERROR:  relation "nowhere" does not exist
+ERROR:  relation "nowhere" does not exist
+ERROR:  relation "elsewhere.er_t" does not exist
+ERROR:  relation "otherdb.public.er_t" does not exist
+ERROR:  relation "nowhere" does not exist
+ERROR:  relation "nowhere" does not exist
+ERROR:  relation "nowhere" does not exist
+
+SELECT nothing FROM er_t;
+SELECT er_t.nothing FROM er_t;
+SELECT x.k FROM er_t;
+SELECT k FROM er_t a JOIN er_t b ON a.k = b.k;
+INSERT INTO er_t (nothing) VALUES (1);
+UPDATE er_t SET nothing = 1;
+SELECT nofunction(k) FROM er_t;
+SELECT upper(1, 2);
+SELECT k, count(*) FROM er_t;
+SELECT k FROM er_t WHERE count(*) > 1;
+SELECT v FROM er_t GROUP BY k;
+----
+ERROR:  column "nothing" does not exist
+ERROR:  column er_t.nothing does not exist
+ERROR:  missing FROM-clause entry for table "x"
+ERROR:  column reference "k" is ambiguous
+ERROR:  column "nothing" does not exist
+ERROR:  column "nothing" of relation "er_t" does not exist
+ERROR:  function nofunction(integer) does not exist
+HINT:  it is none of the functions that Tidemark maintains: abs, and, btrim, ceil, ceiling, char_length, character_length, coalesce, date_trunc, extract, floor, greatest, ilike, in, is distinct from, is false, is not distinct from, is not false, is not null, is not true, is null, is true, least, left, length, like, lower, ltrim, mod, negate, not, or, pow, power, replace, right, round, rtrim, split_part, sqrt, starts_with, strpos, substr, substring, trunc, upper
+ERROR:  function upper(integer, integer) does not exist
+HINT:  no function or operator takes these types; an explicit cast may help
+ERROR:  column "er_t.k" must appear in the GROUP BY clause or be used in an aggregate function
+ERROR:  aggregate functions are not allowed in WHERE
+ERROR:  column "er_t.v" must appear in the GROUP BY clause or be used in an aggregate function
+
+-- Types.
+SELECT k + t FROM er_t;
+SELECT k FROM er_t WHERE t;
+SELECT k FROM er_t WHERE k = 'one';
+SELECT k FROM er_t WHERE t = 1;
+SELECT day > 5 FROM er_t;
+SELECT 'abc'::int;
+SELECT t::int FROM er_t;
+SELECT sum(t) FROM er_t;
+INSERT INTO er_t VALUES ('x');
+INSERT INTO er_t (k, v) VALUES (3, 'x');
+INSERT INTO er_t (k, v) VALUES (3, true);
+INSERT INTO er_t (k, day) VALUES (3, 5);
+UPDATE er_t SET v = day;
+UPDATE er_t SET v = 'x';
+SELECT 1::nosuchtype;
+----
+ERROR:  operator does not exist: integer + text
+HINT:  no function or operator takes these types; an explicit cast may help
+ERROR:  argument of WHERE must be type boolean, not type text
+ERROR:  invalid input syntax for type integer: "one"
+ERROR:  operator does not exist: text = integer
+HINT:  no function or operator takes these types; an explicit cast may help
+ERROR:  operator does not exist: date > integer
+HINT:  no function or operator takes these types; an explicit cast may help
+ERROR:  invalid input syntax for type integer: "abc"
+ERROR:  invalid input syntax for type integer: "a"
+ERROR:  function sum(text) does not exist
+HINT:  no aggregate takes this type; an explicit cast may help
+ERROR:  invalid input syntax for type integer: "x"
+ERROR:  invalid input syntax for type integer: "x"
+ERROR:  column "v" is of type integer but expression is of type boolean
+HINT:  you will need to rewrite or cast the expression
+ERROR:  column "day" is of type date but expression is of type integer
+HINT:  you will need to rewrite or cast the expression
+ERROR:  column "v" is of type integer but expression is of type date
+HINT:  you will need to rewrite or cast the expression
+ERROR:  invalid input syntax for type integer: "x"
+ERROR:  type "nosuchtype" is not supported
+HINT:  supported: bigint, boolean, date, double precision, integer, numeric, smallint, text, timestamp, timestamp with time zone
+
+-- Shapes.
+INSERT INTO er_t VALUES (1, 2, 'c', NULL, 5);
+INSERT INTO er_t (k, v) VALUES (1);
+INSERT INTO er_t VALUES (1, 2), (1);
+INSERT INTO er_t (k, k) VALUES (1, 2);
+UPDATE er_t SET v = 1, v = 2;
+----
+ERROR:  INSERT has more expressions than target columns
+ERROR:  INSERT has more target columns than expressions
+ERROR:  VALUES lists must all be the same length
+ERROR:  column "k" specified more than once
+ERROR:  multiple assignments to same column "v"
+
+INSERT INTO er_t (v) VALUES (1);
+INSERT INTO er_t VALUES (3, 3, 'c', NULL), (NULL, 4, 'd', NULL);
+UPDATE er_t SET k = NULL;
+SELECT count(*) FROM er_t;
+----
+ERROR:  null value in column "k" of relation "er_t" violates not-null constraint
+ERROR:  null value in column "k" of relation "er_t" violates not-null constraint
+ERROR:  null value in column "k" of relation "er_t" violates not-null constraint
+ count
+-------
+     4
+(1 row)
+
+SELECT 1 / 0;
+SELECT k, 100 / v AS q FROM er_t ORDER BY k;
+SELECT k, 100 % v FROM er_t WHERE k = 2;
+SELECT k, 100 / v AS q FROM er_t WHERE v <> 0;
+SELECT 2147483647 + 1;
+SELECT 9223372036854775807 + 1;
+UPDATE er_t SET v = 1 / v;
+SELECT k, v FROM er_t ORDER BY k;
+----
+ERROR:  division by zero
+ERROR:  division by zero
+ERROR:  division by zero
+ k | q
+---+----
+ 1 | 10
+ 1 | 10
+(2 rows)
+ERROR:  integer out of range
+ERROR:  bigint out of range
+ERROR:  division by zero
+ k | v
+---+----
+ 1 | 10
+ 1 | 10
+ 2 |  0
+ 2 |  0
+(4 rows)
+
+-- An error row in a maintained view: reads of the view fail, others do not; it heals.
+CREATE MATERIALIZED VIEW er_q AS SELECT k, 100 / v AS q FROM er_t;
+SELECT * FROM er_q;
+----
+CREATE MATERIALIZED VIEW
+ERROR:  division by zero
+
+CREATE MATERIALIZED VIEW er_sum AS SELECT count(*) AS n, sum(q) AS total FROM er_q;
+SELECT * FROM er_sum;
+----
+CREATE MATERIALIZED VIEW
+ERROR:  division by zero
+
+SELECT * FROM er_q JOIN er_t ON er_q.k = er_t.k;
+SELECT count(*) FROM er_t;
+COPY (SELECT * FROM er_q) TO STDOUT;
+COPY (SUBSCRIBE er_q) TO STDOUT;
+----
+ERROR:  division by zero
+ count
+-------
+     4
+(1 row)
+ERROR:  division by zero
+ERROR:  division by zero
+
+DELETE FROM er_t WHERE v = 0;
+SELECT * FROM er_q;
+SELECT * FROM er_sum;
+----
+DELETE 2
+ k | q
+---+----
+ 1 | 10
+ 1 | 10
+(2 rows)
+ n | total
+---+-------
+ 2 |    20
+(1 row)
+
+INSERT INTO er_t VALUES (4, 0, NULL, NULL);
+SELECT * FROM er_q;
+UPDATE er_t SET v = 25 WHERE v = 0;
+SELECT * FROM er_q ORDER BY k;
+SELECT * FROM er_sum;
+----
+INSERT 0 1
+ERROR:  division by zero
+UPDATE 1
+ k | q
+---+----
+ 1 | 10
+ 1 | 10
+ 4 |  4
+(3 rows)
+ n | total
+---+-------
+ 3 |    24
+(1 row)
+
+-- A cast that fails, the same way.
+CREATE MATERIALIZED VIEW er_cast AS SELECT t::int AS i FROM er_t;
+SELECT * FROM er_cast;
+UPDATE er_t SET t = '7';
+SELECT * FROM er_cast;
+----
+CREATE MATERIALIZED VIEW
+ERROR:  invalid input syntax for type integer: "a"
+UPDATE 3
+ i
+---
+ 7
+ 7
+ 7
+(3 rows)
+
+-- Names.
+CREATE TABLE er_t (a int);
+CREATE VIEW er_t AS SELECT 1 AS a;
+CREATE MATERIALIZED VIEW er_q AS SELECT k FROM er_t;
+CREATE TABLE IF NOT EXISTS er_t (a int);
+CREATE TABLE er_x (a int, a int);
+CREATE TABLE er_x (_time int);
+CREATE TABLE er_x (_anything int);
+CREATE TABLE er_x ();
+CREATE TABLE mz_catalog.er_x (a int);
+CREATE SCHEMA er_s;
+CREATE MATERIALIZED VIEW er_x AS SELECT k AS _k FROM er_t;
+CREATE MATERIALIZED VIEW er_x AS SELECT k, k FROM er_t;
+CREATE MATERIALIZED VIEW er_x AS SELECT k, NULL AS nothing FROM er_t;
+CREATE VIEW er_x (a, b, c) AS SELECT k FROM er_t;
+CREATE VIEW er_x (a) AS SELECT k, v FROM er_t;
+SELECT a FROM er_x;
+----
+ERROR:  relation "er_t" already exists
+ERROR:  relation "er_t" already exists
+ERROR:  relation "er_q" already exists
+NOTICE:  relation "er_t" already exists, skipping
+CREATE TABLE
+ERROR:  column "a" specified more than once
+ERROR:  column name "_time" is reserved: names may not begin with _
+ERROR:  column name "_anything" is reserved: names may not begin with _
+ERROR:  syntax error at or near ")"
+HINT:  line 1, column 20
+ERROR:  cannot create "mz_catalog.er_x": the only schema is tidemark.public
+ERROR:  CREATE SCHEMA is not supported
+HINT:  supported: CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW
+ERROR:  column name "_k" is reserved: names may not begin with _
+ERROR:  column "k" specified more than once
+CREATE MATERIALIZED VIEW
+ERROR:  the query has 1 columns available but 3 columns specified
+ERROR:  relation "er_x" already exists
+ERROR:  column "a" does not exist
+
+INSERT INTO er_q VALUES (1, 2);
+DELETE FROM er_q;
+UPDATE er_q SET q = 1;
+----
+ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
+ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
+ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
+
+-- Two statements at once: the second fails, the first stands.
+INSERT INTO er_t VALUES (5, 5, '5', NULL)\; SELECT 1 / 0;
+SELECT k FROM er_t WHERE k = 5;
+----
+INSERT 0 1
+ERROR:  division by zero
+ k
+---
+ 5
+(1 row)
+
+DROP TABLE er_t CASCADE;
+SELECT * FROM er_t;
+----
+DROP TABLE
+ERROR:  relation "er_t" does not exist

@@ -1,0 +1,231 @@
+CREATE TABLE ex_o (id int NOT NULL, customer int, amount numeric(10, 2));
+CREATE TABLE ex_c (id int NOT NULL, region text);
+CREATE VIEW ex_j AS SELECT region, amount FROM ex_o JOIN ex_c ON ex_o.customer = ex_c.id WHERE amount > 1;
+CREATE MATERIALIZED VIEW ex_m AS SELECT region, count(*) AS n, sum(amount) AS total, max(amount) AS top FROM ex_j GROUP BY region;
+----
+CREATE TABLE
+CREATE TABLE
+CREATE VIEW
+CREATE MATERIALIZED VIEW
+
+EXPLAIN SELECT 1 + 1 AS two;
+----
+        plan
+---------------------
+ Project ((1 + 1))
+   Constant (1 rows)
+(2 rows)
+
+EXPLAIN SELECT id FROM ex_o WHERE customer = 3 ORDER BY amount DESC LIMIT 2;
+----
+                    plan
+--------------------------------------------
+ Finish order by (#1 desc) limit 2 offset 0
+   Project (#0, #2)
+     Filter (#1 = 3)
+       Get ex_o (id, customer, amount)
+(4 rows)
+
+EXPLAIN OPTIMIZED PLAN FOR SELECT region, sum(amount) FROM ex_j GROUP BY region HAVING count(*) > 1;
+----
+                          plan
+---------------------------------------------------------
+ Project (#0, #1)
+   Filter (#2 > 1)
+     Reduce group by (#0) aggregates (sum(#1), count(*))
+       Project (#4, #2)
+         Filter (#2::numeric(12,2) > 1.00)
+           Join on (#1 = #3)
+             Get ex_o (id, customer, amount)
+             Get ex_c (id, region)
+(8 rows)
+
+EXPLAIN VIEW ex_j;
+----
+                 plan
+---------------------------------------
+ Project (#4, #2)
+   Filter (#2::numeric(12,2) > 1.00)
+     Join on (#1 = #3)
+       Get ex_o (id, customer, amount)
+       Get ex_c (id, region)
+(5 rows)
+
+EXPLAIN MATERIALIZED VIEW ex_m;
+----
+                              plan
+----------------------------------------------------------------
+ Project (#0, #1, #2, #3)
+   Reduce group by (#0) aggregates (count(*), sum(#1), max(#1))
+     Project (#4, #2)
+       Filter (#2::numeric(12,2) > 1.00)
+         Join on (#1 = #3)
+           Get ex_o (id, customer, amount)
+           Get ex_c (id, region)
+(7 rows)
+
+EXPLAIN DELTA PLAN FOR MATERIALIZED VIEW ex_m;
+----
+                                                                                                                                                                                                                                                                                                plan
+-----------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------
+ Maintained incrementally: yes
+ Arrangements probed:
+   ex_c by (id)
+   ex_o by (customer)
+ State kept:
+   accumulators (k0, n, n0, s0) by (k0)
+   values of argument 0 ordered within (k0)
+ Spark jobs per tick: at most 2; none when nothing changed
+ -- block
+ SELECT l1.c1 AS o0,
+        l0.c1 AS o1,
+        CAST(NULL AS STRING) AS _err,
+        greatest(l0._t, l1._t) AS _t,
+        l0._d * l1._d AS _d
+ FROM (SELECT /*+ COALESCE(1) */ * FROM leaf0) l0 CROSS JOIN (SELECT /*+ COALESCE(1) */ * FROM leaf1) l1
+ WHERE ((l0.c0 = l1.c0))
+   AND ((CAST(l0.c1 AS DECIMAL(12,2)) > CAST('1.00' AS DECIMAL(12,2))))
+   AND greatest(l0._t, l1._t) >= 0
+ -- reduce
+ WITH changes AS (
+   SELECT k0, _t, sum(n) AS n, sum(n0) AS n0, sum(s0) AS s0
+   FROM (SELECT k0, _t, _d AS n, CASE WHEN a0 IS NOT NULL THEN _d ELSE 0L END AS n0, CASE WHEN a0 IS NULL THEN CAST(0 AS DECIMAL(38,2)) WHEN _d = 1 THEN CAST(a0 AS DECIMAL(38,2)) WHEN _d = -1 THEN -CAST(a0 AS DECIMAL(38,2)) WHEN _d > 0 THEN aggregate(array_repeat(CAST(a0 AS DECIMAL(38,2)), CAST(abs(_d) AS INT)), CAST(0 AS DECIMAL(38,2)), (x, y) -> CAST(x + y AS DECIMAL(38,2))) ELSE -aggregate(array_repeat(CAST(a0 AS DECIMAL(38,2)), CAST(abs(_d) AS INT)), CAST(0 AS DECIMAL(38,2)), (x, y) -> CAST(x + y AS DECIMAL(38,2))) END AS s0 FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
+     UNION ALL SELECT k0, -1 AS _t, n, n0, s0 FROM (SELECT /*+ COALESCE(1) */ * FROM acc))
+   GROUP BY k0, _t),
+ running AS (
+   SELECT k0, _t, sum(n) OVER (PARTITION BY k0 ORDER BY _t) AS n, sum(n0) OVER (PARTITION BY k0 ORDER BY _t) AS n0, sum(s0) OVER (PARTITION BY k0 ORDER BY _t) AS s0,
+     lead(_t) OVER (PARTITION BY k0 ORDER BY _t) AS _next
+   FROM changes),
+ values0 AS (
+   SELECT k0, v, _t, sum(_d) AS _d
+   FROM (SELECT k0, a0 AS v, _t, _d FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
+     UNION ALL SELECT k0, v, -1 AS _t, _diff AS _d FROM (SELECT /*+ COALESCE(1) */ * FROM head0))
+   WHERE v IS NOT NULL
+   GROUP BY k0, v, _t),
+ lives0 AS (
+   SELECT k0, v, _t, sum(_d) OVER (PARTITION BY k0, v ORDER BY _t) AS _live,
+     coalesce(lead(_t) OVER (PARTITION BY k0, v ORDER BY _t), 2147483647) AS _until
+   FROM values0),
+ extreme0 AS (
+   SELECT r.k0, r._t, min(l.v) AS lo0, max(l.v) AS hi0
+   FROM running r JOIN lives0 l ON r.k0 <=> l.k0 AND r._t >= l._t AND r._t < l._until
+   WHERE l._live > 0
+   GROUP BY r.k0, r._t),
+ versions AS (
+   SELECT r.k0, r.n, r.n0, r.s0, e0.lo0, e0.hi0, r._t, r._next
+   FROM running r LEFT JOIN extreme0 e0 ON r.k0 <=> e0.k0 AND r._t = e0._t)
+ SELECT k0,
+        n,
+        n0,
+        s0,
+        lo0,
+        hi0,
+        k0 AS o0,
+        n AS o1,
+        CASE WHEN (n0 > CAST('0' AS BIGINT)) THEN s0 ELSE CAST(NULL AS DECIMAL(38,2)) END AS o2,
+        hi0 AS o3,
+        true AS _keep,
+        CAST(NULL AS STRING) AS _err,
+        s._t AS _t,
+        s._d AS _d
+ FROM versions LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d
+ WHERE s._t >= 0 AND n > 0
+(64 rows)
+
+EXPLAIN DELTA PLAN FOR SELECT DISTINCT region FROM ex_c;
+----
+                                       plan
+-----------------------------------------------------------------------------------
+ Maintained incrementally: yes
+ Arrangements probed:
+   none
+ State kept:
+   accumulators (k0, n) by (k0)
+ Spark jobs per tick: at most 2; none when nothing changed
+ -- block
+ SELECT l0.c0 AS o0,
+        CAST(NULL AS STRING) AS _err,
+        l0._t AS _t,
+        l0._d AS _d
+ FROM (SELECT /*+ COALESCE(1) */ * FROM leaf0) l0
+ WHERE l0._t >= 0
+ -- reduce
+ WITH changes AS (
+   SELECT k0, _t, sum(n) AS n
+   FROM (SELECT k0, _t, _d AS n FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
+     UNION ALL SELECT k0, -1 AS _t, n FROM (SELECT /*+ COALESCE(1) */ * FROM acc))
+   GROUP BY k0, _t),
+ running AS (
+   SELECT k0, _t, sum(n) OVER (PARTITION BY k0 ORDER BY _t) AS n,
+     lead(_t) OVER (PARTITION BY k0 ORDER BY _t) AS _next
+   FROM changes),
+ versions AS (
+   SELECT r.k0, r.n, r._t, r._next
+   FROM running r )
+ SELECT k0,
+        n,
+        k0 AS o0,
+        true AS _keep,
+        CAST(NULL AS STRING) AS _err,
+        s._t AS _t,
+        s._d AS _d
+ FROM versions LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d
+ WHERE s._t >= 0 AND n > 0
+(37 rows)
+
+EXPLAIN TIMESTAMP FOR SELECT * FROM ex_o WHERE id = 1;
+----
+                        plan
+----------------------------------------------------
+                 query timestamp: <time>
+           oracle read timestamp: <time>
+         can respond immediately: true
+                        timeline: EpochMilliseconds
+ source ex_o (u36):
+                   read frontier: [<time>]
+                  write frontier: [<time>]
+(7 rows)
+
+EXPLAIN TIMESTAMP FOR SELECT 1;
+----
+                        plan
+----------------------------------------------------
+                 query timestamp: <time>
+           oracle read timestamp: <time>
+         can respond immediately: true
+                        timeline: EpochMilliseconds
+(4 rows)
+
+EXPLAIN DELTA PLAN FOR SELECT id FROM ex_o LIMIT 1;
+----
+ERROR:  LIMIT cannot be maintained incrementally yet
+HINT:  create the view without it and put LIMIT into the query that reads the view
+
+EXPLAIN MATERIALIZED VIEW ex_o;
+EXPLAIN MATERIALIZED VIEW nowhere;
+EXPLAIN VIEW ex_m;
+EXPLAIN ANALYZE SELECT 1;
+EXPLAIN SELECT nothing FROM ex_o;
+EXPLAIN INSERT INTO ex_o VALUES (1, 1, 1);
+----
+ERROR:  "ex_o" is not a view
+ERROR:  relation "nowhere" does not exist
+                              plan
+----------------------------------------------------------------
+ Project (#0, #1, #2, #3)
+   Reduce group by (#0) aggregates (count(*), sum(#1), max(#1))
+     Project (#4, #2)
+       Filter (#2::numeric(12,2) > 1.00)
+         Join on (#1 = #3)
+           Get ex_o (id, customer, amount)
+           Get ex_c (id, region)
+(7 rows)
+ERROR:  EXPLAIN options are not supported
+HINT:  use EXPLAIN query
+ERROR:  column "nothing" does not exist
+ERROR:  syntax error at or near "INSERT"
+HINT:  line 1, column 9
+
+DROP TABLE ex_o, ex_c CASCADE;
+----
+DROP TABLE

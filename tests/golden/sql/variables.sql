@@ -1,0 +1,209 @@
+SHOW transaction_isolation;
+SHOW TRANSACTION ISOLATION LEVEL;
+SET transaction_isolation = 'serializable';
+SHOW transaction_isolation;
+RESET transaction_isolation;
+SHOW transaction_isolation;
+SET transaction_isolation TO 'read committed';
+SHOW transaction_isolation;
+SET transaction_isolation = 'whatever';
+SET transaction_isolation = DEFAULT;
+----
+ transaction_isolation
+-----------------------
+ strict serializable
+(1 row)
+ transaction_isolation
+-----------------------
+ strict serializable
+(1 row)
+SET
+ transaction_isolation
+-----------------------
+ serializable
+(1 row)
+RESET
+ transaction_isolation
+-----------------------
+ strict serializable
+(1 row)
+SET
+ transaction_isolation
+-----------------------
+ serializable
+(1 row)
+ERROR:  invalid value for parameter "transaction_isolation": "whatever"
+HINT:  available: strict serializable, serializable, repeatable read, read committed, read uncommitted
+SET
+
+SET application_name = 'golden';
+SHOW application_name;
+SET application_name TO golden_two;
+SHOW application_name;
+----
+SET
+ application_name
+------------------
+ golden
+(1 row)
+SET
+ application_name
+------------------
+ golden_two
+(1 row)
+
+SHOW statement_timeout;
+SET statement_timeout = '5s';
+SHOW statement_timeout;
+SET statement_timeout = 2500;
+SHOW statement_timeout;
+SET statement_timeout = 'soon';
+SET statement_timeout = -1;
+RESET statement_timeout;
+SHOW statement_timeout;
+----
+ statement_timeout
+-------------------
+ 0
+(1 row)
+SET
+ statement_timeout
+-------------------
+ 5s
+(1 row)
+SET
+ statement_timeout
+-------------------
+ 2500
+(1 row)
+ERROR:  invalid value for parameter "statement_timeout": "soon"
+ERROR:  invalid value for parameter "statement_timeout": "-1"
+RESET
+ statement_timeout
+-------------------
+ 0
+(1 row)
+
+SET TIME ZONE 'UTC';
+SET TIME ZONE 'Europe/Berlin';
+SET timezone = 'America/New_York';
+SHOW TIME ZONE;
+----
+SET
+ERROR:  invalid value for parameter "timezone": "Europe/Berlin"
+HINT:  only utc is supported
+ERROR:  invalid value for parameter "timezone": "America/New_York"
+HINT:  only utc is supported
+ timezone
+----------
+ UTC
+(1 row)
+
+SET client_encoding = 'UTF8';
+SET client_encoding = 'LATIN1';
+SET NAMES 'UTF8';
+SET cluster = quickstart;
+SET cluster = other;
+SET database = other;
+SET search_path = public, pg_catalog;
+SHOW search_path;
+SET server_version = '17';
+----
+SET
+ERROR:  invalid value for parameter "client_encoding": "LATIN1"
+HINT:  only utf8 is supported
+SET
+SET
+ERROR:  invalid value for parameter "cluster": "other"
+HINT:  only quickstart is supported
+ERROR:  invalid value for parameter "database": "other"
+HINT:  only tidemark is supported
+SET
+    search_path
+--------------------
+ public, pg_catalog
+(1 row)
+ERROR:  parameter "server_version" cannot be changed
+
+SET nothing_known = 1;
+SHOW nothing_known;
+RESET nothing_known;
+----
+ERROR:  unrecognized configuration parameter "nothing_known"
+ERROR:  unrecognized configuration parameter "nothing_known"
+ERROR:  unrecognized configuration parameter "nothing_known"
+
+SET extra_float_digits = 0;
+SET DateStyle = 'ISO, DMY';
+SHOW datestyle;
+SET datestyle = 'German';
+----
+SET
+SET
+ datestyle
+-----------
+ ISO, DMY
+(1 row)
+SET
+
+-- A setting of a transaction that is rolled back, and SET LOCAL.
+BEGIN;
+SET LOCAL application_name = 'inside';
+SHOW application_name;
+COMMIT;
+SHOW application_name;
+BEGIN;
+SET application_name = 'rolled back';
+ROLLBACK;
+SHOW application_name;
+----
+BEGIN
+SET
+ application_name
+------------------
+ inside
+(1 row)
+COMMIT
+ application_name
+------------------
+ inside
+(1 row)
+BEGIN
+SET
+ROLLBACK
+ application_name
+------------------
+ rolled back
+(1 row)
+
+RESET ALL;
+SHOW ALL;
+----
+RESET
+            name             |       setting
+-----------------------------+---------------------
+ application_name            |
+ client_encoding             | UTF8
+ client_min_messages         | notice
+ cluster                     | quickstart
+ database                    | tidemark
+ datestyle                   | ISO, MDY
+ extra_float_digits          | 3
+ intervalstyle               | postgres
+ search_path                 | public
+ server_version              | 16.0
+ server_version_num          | 160000
+ standard_conforming_strings | on
+ statement_timeout           | 0
+ timezone                    | UTC
+ transaction_isolation       | strict serializable
+(15 rows)
+
+DISCARD ALL;
+SELECT current_database(), current_user, version();
+----
+DISCARD ALL
+ current_database | current_user |             version
+------------------+--------------+----------------------------------
+ tidemark         | tidemark     | PostgreSQL 16.0 (Tidemark 0.1.0)
+(1 row)

@@ -1,0 +1,24 @@
+"""One server for the whole folder: starting Spark costs more than most tests here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from serving import Serving
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    running = Serving(tmp_path_factory.mktemp("server") / "data")
+    try:
+        yield running.start()
+    finally:
+        running.destroy()
+
+
+@pytest.fixture
+def connection(server: Serving) -> Iterator[psycopg.Connection]:
+    with server.connect() as opened:
+        yield opened
