@@ -192,6 +192,7 @@ def _measure(
         for done in range(ticks):
             status.update(f"{orders:,} orders: tick {done + 1} of {ticks}")
             measured.append(tick())
+            spark.sparkContext.setJobGroup("floor", "floor")
             floors.append(1000 * _seconds(lambda: spark.range(1).toArrow()))
         jobs = (_jobs(spark) - before) / ticks
         before = _jobs(spark)

@@ -215,10 +215,12 @@ class Dataflow:
         here: dict[int, pa.Table],
     ) -> pa.Table:
         names = [self.shape.block.leaves[leaf].columns[column].name for column in columns]
-        tables = [changed[leaf].select(names)]
-        if leaf in here:
-            tables.append(here[leaf].select(names))
-        return pa.concat_tables(tables)
+        tables = [changed[leaf], here[leaf]] if leaf in here else [changed[leaf]]
+        # By position: one column may be equal to several of the other side.
+        labels = [f"k{i}" for i in range(len(names))]
+        return pa.concat_tables(
+            pa.table([table[name] for name in names], names=labels) for table in tables
+        )
 
     def _reduce(
         self, block: pa.Table, times: np.ndarray, prior: int, upper: Frontier

@@ -14,7 +14,8 @@ BLOCK    joins are bilinear, and time is the later of the two sides, so one join
 REDUCE   running sums of the accumulators over rank give every version of every touched group;
          a version begins at its rank (+1) and ends where the next begins (-1). For min and max
          the heads of the touched groups join the changes; a value counts while its running count
-         is positive.
+         is positive. Leaves: `delta` (k0.. keys, a0.. arguments, w0.. = argument * _d), `acc` and
+         `head0`.. (the state before the interval).
 
 The leaves at rank -1 come from look-ups in arrangements, following the join's equalities from
 the changed rows outward (`probes`). A look-up may bring more rows than needed, never fewer: the
@@ -160,7 +161,7 @@ def reduce_sql(shape: Shape, *, small: bool) -> str:
     increments = [
         "_d AS n",
         *(f"CASE WHEN a{i} IS NOT NULL THEN _d ELSE 0L END AS n{i}" for i in acc.counted),
-        *(f"{_times_diff(f'a{i}', sum_type(acc.args[i]))} AS s{i}" for i in acc.summed),
+        *(f"w{i} AS s{i}" for i in acc.summed),
     ]
     sources = [
         f"SELECT {', '.join([*keys, '_t', *increments])} FROM {_leaf('delta', small)}",
@@ -178,17 +179,11 @@ def reduce_sql(shape: Shape, *, small: bool) -> str:
         + ", ".join(f"sum({s}) OVER ({_window(keys)}) AS {s}" for s in sums)
         + f",\n    lead(_t) OVER ({_window(keys)}) AS _next\n  FROM changes)",
     ]
-    joins = []
+    versions = "running"
     for i in acc.ordered:
-        ctes.extend(_extreme_ctes(i, keys, small))
-        on = " AND ".join([*(f"r.{k} <=> e{i}.{k}" for k in keys), f"r._t = e{i}._t"])
-        joins.append(f"LEFT JOIN extreme{i} e{i} ON {on}")
-    extremes = [f"e{i}.{end}{i}" for i in acc.ordered for end in ("lo", "hi")]
-    ctes.append(
-        "versions AS (\n  SELECT "
-        + ", ".join([*(f"r.{name}" for name in [*keys, *sums]), *extremes, "r._t", "r._next"])
-        + f"\n  FROM running r {' '.join(joins)})"
-    )
+        known = [*keys, *sums, *_extremes(acc, before=i), "_t", "_next"]
+        ctes += _extreme_ctes(i, keys, known, versions, small)
+        versions = f"extremes{i}"
     outputs, predicates = finish_exprs(shape, acc)
     names = [column.name for column in acc.columns]
     errors = [error(expr, names.__getitem__) for expr in (*predicates, *outputs)]
@@ -207,7 +202,7 @@ def reduce_sql(shape: Shape, *, small: bool) -> str:
         + ",\n".join(ctes)
         + "\nSELECT "
         + ",\n       ".join(select)
-        + "\nFROM versions LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d"
+        + f"\nFROM {versions} LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d"
         + f"\nWHERE s._t >= 0 AND {exists}"
     )
 
@@ -239,13 +234,17 @@ def finish_exprs(shape: Shape, acc: Accumulators) -> tuple[tuple[Expr, ...], tup
     return tuple(map(through, shape.outputs)), tuple(map(through, shape.predicates))
 
 
-def _extreme_ctes(arg: int, keys: list[str], small: bool) -> list[str]:
-    """Least and greatest live value of `arg` for every version of every touched group."""
+def _extreme_ctes(
+    arg: int, keys: list[str], known: list[str], versions: str, small: bool
+) -> list[str]:
+    """Every version so far, with the least and the greatest value of `arg` alive in it."""
     by = ", ".join([*keys, "v", "_t"])
     selected = ", ".join([*keys, f"a{arg} AS v", "_t", "_d"])
     heads = ", ".join([*keys, "v", f"{PRIOR} AS _t", "_diff AS _d"])
-    on = " AND ".join([*(f"r.{k} <=> l.{k}" for k in keys), "r._t >= l._t", "r._t < l._until"])
-    group = ", ".join([*(f"r.{k}" for k in keys), "r._t"])
+    on = " AND ".join(
+        [*(f"r.{k} <=> l.{k}" for k in keys), "l._live > 0", "r._t >= l._t", "r._t < l._until"]
+    )
+    group = ", ".join(f"r.{name}" for name in known)
     return [
         f"values{arg} AS (\n  SELECT {by}, sum(_d) AS _d\n  FROM ("
         f"SELECT {selected} FROM {_leaf('delta', small)}\n    UNION ALL "
@@ -254,9 +253,13 @@ def _extreme_ctes(arg: int, keys: list[str], small: bool) -> list[str]:
         f"lives{arg} AS (\n  SELECT {by}, sum(_d) OVER ({_window([*keys, 'v'])}) AS _live,\n"
         f"    coalesce(lead(_t) OVER ({_window([*keys, 'v'])}), {END_OF_TIME}) AS _until\n"
         f"  FROM values{arg})",
-        f"extreme{arg} AS (\n  SELECT {group}, min(l.v) AS lo{arg}, max(l.v) AS hi{arg}\n"
-        f"  FROM running r JOIN lives{arg} l ON {on}\n  WHERE l._live > 0\n  GROUP BY {group})",
+        f"extremes{arg} AS (\n  SELECT {group}, min(l.v) AS lo{arg}, max(l.v) AS hi{arg}\n"
+        f"  FROM {versions} r LEFT JOIN lives{arg} l ON {on}\n  GROUP BY {group})",
     ]
+
+
+def _extremes(acc: Accumulators, *, before: int) -> list[str]:
+    return [f"{end}{i}" for i in acc.ordered if i < before for end in ("lo", "hi")]
 
 
 def _window(keys: list[str]) -> str:
@@ -282,7 +285,7 @@ def _first_error(errors: list[str | None]) -> str:
     return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
 
 
-def _times_diff(value: str, type_: SqlType) -> str:
+def weight_sql(value: str, type_: SqlType) -> str:
     """`value` times `_d`, exactly: Spark's decimal product may drop digits, repeated sums do not."""
     wide = f"CAST({value} AS {type_.spark})"
     copies = (

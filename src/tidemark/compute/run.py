@@ -7,6 +7,7 @@ view: over an Arrow table in a tick, over a snapshot scan when hydrating.
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,7 +16,7 @@ from tidemark.compute.shape import Shape
 from tidemark.compute.spark import LARGE, SMALL, session_for
 from tidemark.persist import DIFF, ERR, TIME
 from tidemark.persist.frames import local_frame
-from tidemark.types import Column, arrow_schema
+from tidemark.types import Column, SqlType, arrow_schema
 
 SMALL_CHANGE = 100_000
 """Rows of a query's leaves, all together, up to which one partition is faster than several."""
@@ -47,10 +48,12 @@ class Runner:
         return self._run(self._block_sql, named).cast(types)
 
     def reduce(self, rows: pa.Table, state: dict[str, pa.Table]) -> pa.Table:
-        found = self._run(self._reduce_sql, {"delta": rows, **state})
         shape = self._shape
         assert shape.reduction is not None
         acc = delta.accumulators(shape.block, shape.reduction)
+        for i in acc.summed:
+            rows = rows.append_column(f"w{i}", _weight(rows[f"a{i}"], rows["_d"], acc.args[i]))
+        found = self._run(self._reduce_sql, {"delta": rows, **state})
         types = [column.type.arrow for column in (*acc.columns, *shape.columns)]
         types += [pa.bool_(), pa.string(), pa.int32(), pa.int64()]
         return found.cast(
@@ -88,7 +91,11 @@ class Runner:
             keys = [f"k{i}" for i in range(len(acc.keys))]
             args = [f"a{i}" for i in range(len(acc.args))]
             changes = good.drop(ERR).toDF(*keys, *args, "_t", "_d")
-            changes.createOrReplaceTempView("delta")
+            weights = [
+                F.expr(f"{delta.weight_sql(f'a{i}', delta.sum_type(acc.args[i]))} AS w{i}")
+                for i in acc.summed
+            ]
+            changes.select("*", *weights).createOrReplaceTempView("delta")
             self._empty("acc", acc.state)
             for arg in acc.ordered:
                 self._empty(f"head{arg}", (*acc.head(arg), Column(DIFF, delta.BIGINT)))
@@ -134,6 +141,14 @@ class Runner:
 
     def _empty(self, name: str, columns: tuple[Column, ...]) -> None:
         local_frame(self.large, arrow_schema(columns).empty_table()).createOrReplaceTempView(name)
+
+
+def _weight(values: pa.ChunkedArray, diffs: pa.ChunkedArray, type_: SqlType) -> pa.ChunkedArray:
+    """Values times diffs as wide decimals, nulls as nothing."""
+    exact = delta.sum_type(type_)
+    wide = pc.cast(pc.fill_null(values, 0), pa.decimal256(38, exact.decimal[1]))
+    product = pc.multiply(wide, pc.cast(diffs, pa.decimal256(19, 0)))
+    return pc.cast(product, exact.arrow)
 
 
 def _updates(rows: DataFrame, names: list[str], as_of: int) -> DataFrame:

@@ -119,7 +119,9 @@ def edges(block: Block) -> tuple[Edge, ...]:
         (left, left_col), (right, right_col) = placed
         if left != right:
             pair = (left_col - block.offset(left), right_col - block.offset(right))
-            found.setdefault((left, right), []).append(pair)
+            pairs = found.setdefault((left, right), [])
+            if pair not in pairs:
+                pairs.append(pair)
     return tuple(
         Edge(left, right, tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
         for (left, right), pairs in sorted(found.items())

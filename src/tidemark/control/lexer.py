@@ -64,6 +64,25 @@ def split(sql: str) -> list[str]:
     return found
 
 
+_PARAMETER = re.compile(r"\$[0-9]+")
+
+
+def apart(sql: str) -> str:
+    """The same with a space after every $n: sqlglot takes `$1,$2` for the quote `$1,$ ...`."""
+    if not _PARAMETER.search(sql):
+        return sql
+    parts: list[str] = []
+    at = 0
+    while at < len(sql):
+        piece = _PARAMETER.match(sql, at) or _PIECE.match(sql, at)
+        assert piece is not None
+        block = piece.re is _PIECE and piece.lastgroup == "block"
+        end = _block_end(sql, at) if block else piece.end()
+        parts += [sql[at:end], " " if piece.re is _PARAMETER else ""]
+        at = end
+    return "".join(parts)
+
+
 def _block_end(sql: str, start: int) -> int:
     """Block comments nest."""
     depth = 0

@@ -35,9 +35,13 @@ def _parse(sql: str) -> s.Statement:
     quick = _quick_insert(sql)
     if quick is not None:
         return quick
+    sql = lexer.apart(sql)
     cursor = Cursor(sql, tokenize(sql))
     first = cursor.peek()
-    parser = _STATEMENTS.get(first.text.upper()) if first else None
+    word = first.text.upper().split()[0] if first else ""
+    parser = _STATEMENTS.get(word)
+    if word in _NO_STATEMENTS:
+        raise Unsupported(f"{word} is not supported")
     if parser is None:
         raise cursor.error()
     statement = parser(cursor)
@@ -64,13 +68,17 @@ def _create(cursor: Cursor) -> s.Statement:
         return _create_view(cursor)
     if cursor.take("MATERIALIZED VIEW"):
         return _create_materialized_view(cursor)
+    _refuse_kind(cursor, "CREATE")
+    raise cursor.error()
+
+
+def _refuse_kind(cursor: Cursor, verb: str) -> None:
     kind = cursor.peek()
     if kind is not None and kind.text.upper() in _NOT_YET:
         raise Unsupported(
-            f"CREATE {kind.text.upper()} is not supported",
-            hint="supported: CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW",
+            f"{verb} {kind.text.upper()} is not supported",
+            hint=f"supported: {verb} TABLE, SOURCE, VIEW, MATERIALIZED VIEW",
         )
-    raise cursor.error()
 
 
 _NOT_YET = frozenset(
@@ -194,6 +202,8 @@ def _options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
             words.append(token.text.lower())
         if not words or not all(is_word(word) for word in words):
             raise cursor.error()
+        if len(words) > 1 and value == "true" and words[-1] in ("true", "false", "on", "off"):
+            value = words.pop()
         options.append((" ".join(words), value))
     return tuple(options)
 
@@ -240,6 +250,7 @@ _KINDS: dict[str, s.ObjectKind] = {
 
 def _drop(cursor: Cursor) -> s.Drop:
     cursor.expect("DROP")
+    _refuse_kind(cursor, "DROP")
     kind = _KINDS[cursor.one_of(*_KINDS)]
     if_exists = cursor.take("IF EXISTS")
     names = [cursor.name()]
@@ -294,8 +305,10 @@ def _set(cursor: Cursor) -> s.Statement:
     local = cursor.take("LOCAL")
     if not local:
         cursor.take("SESSION")
-    if cursor.take("CHARACTERISTICS AS TRANSACTION") or cursor.take("TRANSACTION"):
-        return s.SetVariable("transaction", _rest(cursor).lower(), local)
+    if cursor.take("CHARACTERISTICS AS TRANSACTION"):
+        return s.SetVariable("transaction", _modes(cursor))
+    if cursor.take("TRANSACTION"):
+        return s.SetVariable("transaction", _modes(cursor), local=True)
     if cursor.take("TIME ZONE"):
         return s.SetVariable("timezone", _setting(cursor), local)
     if cursor.take("NAMES"):
@@ -335,13 +348,16 @@ def _reset(cursor: Cursor) -> s.Statement:
 def _begin(cursor: Cursor) -> s.Begin:
     if cursor.one_of("BEGIN", "START TRANSACTION") == "BEGIN" and not cursor.take("TRANSACTION"):
         cursor.take("WORK")
-    modes = _rest(cursor).lower()
-    words = " ".join(modes.replace(",", " ").split())
+    return s.Begin(_modes(cursor))
+
+
+def _modes(cursor: Cursor) -> str:
+    words = " ".join(_rest(cursor).lower().replace(",", " ").split())
     if words and not words.startswith(
         ("isolation level ", "read only", "read write", "deferrable", "not deferrable")
     ):
         raise SqlError(f'syntax error at or near "{words.split()[0]}"')
-    return s.Begin(words)
+    return words
 
 
 def _commit(cursor: Cursor) -> s.Commit:
@@ -420,6 +436,8 @@ def _copy(cursor: Cursor) -> s.CopyTo:
         statement = _select_all(cursor)
     if cursor.looking_at("FROM"):
         raise Unsupported("COPY ... FROM is not supported", hint="use INSERT")
+    if cursor.looking_at("TO") and not cursor.looking_at("TO STDOUT"):
+        raise Unsupported("COPY to a file or program is not supported", hint="use TO STDOUT")
     cursor.expect("TO STDOUT")
     if cursor.peek() is not None:
         raise Unsupported("options of COPY are not supported", hint="leave WITH (...) out")
@@ -564,6 +582,13 @@ def _expression(cursor: Cursor, *stops: str) -> exp.Expr:
     cursor.at = end
     return expression
 
+
+_NO_STATEMENTS = frozenset(
+    "ALTER ANALYZE CALL CHECKPOINT CLOSE CLUSTER COMMENT DECLARE DO EXECUTE FETCH GRANT LISTEN LOCK"
+    " MERGE MOVE NOTIFY PREPARE REFRESH REINDEX RELEASE REVOKE SAVEPOINT TRUNCATE UNLISTEN VACUUM"
+    " VERIFY".split()
+)
+"""What exists elsewhere, or one day here: not a syntax error."""
 
 _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "SELECT": _select,

@@ -22,6 +22,9 @@ log = structlog.get_logger("server")
 
 DEFAULT_LISTEN = "127.0.0.1:6875"
 
+LAST_WORDS = 1.0
+"""Seconds for telling clients that another process leads."""
+
 
 class Options(NamedTuple):
     """Where everything is; blob and consensus default to places below `data`."""
@@ -90,6 +93,8 @@ async def serve(options: Options, on_ready: Callable[[Coordinator, int], None]) 
     await asyncio.wait({stopping, lost}, return_when=asyncio.FIRST_COMPLETED)
     if lost.done():
         log.error("another control process has taken over, stopping")
+        # Writes are refused by now; let their sessions hear why before they are closed.
+        await asyncio.sleep(LAST_WORDS)
     await server.close()
     await coordinator.stop()
     lock.close()

@@ -37,7 +37,7 @@ from tidemark.control.pgwire import (
 from tidemark.control.subscribe import subscribe, subscribe_columns
 from tidemark.control.values import batches, constant_table, table_rows
 from tidemark.control.variables import ISOLATION, Variables, timeout_seconds
-from tidemark.errors import Cancelled, SqlError, Unsupported
+from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
 from tidemark.persist import DIFF
 from tidemark.storage.tables import Write
 from tidemark.types import TEXT, Column, SqlType, type_named
@@ -71,8 +71,8 @@ class Prepared(msgspec.Struct, frozen=True):
 class Transaction:
     """An open transaction block: its side, its timestamp or its writes, and its lock."""
 
-    def __init__(self, *, strict: bool):
-        self.strict = strict
+    def __init__(self, *, read_only: bool):
+        self.read_only = read_only
         self.side: Literal["read", "write"] | None = None
         self.as_of: int | None = None
         self.hold: int | None = None
@@ -112,11 +112,18 @@ class Session:
         return split(sql)
 
     async def prepare(self, sql: str, param_oids: tuple[int, ...]) -> Prepared:
+        try:
+            return self._prepare(sql, param_oids)
+        except TidemarkError:
+            await self._let_go()
+            raise
+
+    def _prepare(self, sql: str, param_oids: tuple[int, ...]) -> Prepared:
         statement = parse(sql)
         self._check_usable(statement)
         count = max((count_parameters(tree) for tree in _trees(statement)), default=0)
         given = (*param_oids, *([0] * (count - len(param_oids))))
-        params = tuple(Lit(None, UNKNOWN) for _ in given)
+        params = tuple(Lit(None, _OIDS.get(oid, UNKNOWN)) for oid in given)
         columns = self._columns(statement, params)
         return Prepared(sql, tuple(oid or TEXT.oid for oid in given), columns, statement)
 
@@ -129,7 +136,11 @@ class Session:
             async with asyncio.timeout(seconds or None):
                 return await self._execute(statement.statement, literals)
         except TimeoutError as error:
+            await self._let_go()
             raise Cancelled("canceling statement due to statement timeout") from error
+        except BaseException:
+            await self._let_go()
+            raise
 
     def fail(self) -> None:
         if self._transaction is not None:
@@ -144,7 +155,7 @@ class Session:
         return found
 
     async def close(self) -> None:
-        await self._end_transaction()
+        await self._end_transaction(committed=False)
 
     def notice(self, message: str, *, hint: str | None = None) -> None:
         self._notices.append(Notice(message=message, hint=hint))
@@ -172,15 +183,27 @@ class Session:
             case s.Rollback():
                 if self._transaction is None:
                     self.notice("there is no transaction in progress")
-                await self._end_transaction()
+                await self._end_transaction(committed=False)
                 return Done("ROLLBACK")
-            case s.SetVariable(name=name, value=value):
-                self.variables.set(name, value)
+            case s.SetVariable(name="transaction", value=modes, local=local):
+                self._set_modes(modes or "", local=local)
+                return Done("SET")
+            case s.SetVariable(local=True) if self._transaction is None:
+                self.notice("SET LOCAL has no effect outside a transaction block")
+                return Done("SET")
+            case s.SetVariable(name=name, value=value, local=local):
+                self.variables.set(name, value, local=local)
                 return Done("SET")
             case s.ResetVariable(name=name):
                 self.variables.reset(name)
                 return Done("RESET")
+            case s.Discard(what=what) if what != "all":
+                return Done(f"DISCARD {what.upper()}")  # There is nothing of that kind.
             case s.Discard():
+                if self._transaction is not None:
+                    raise SqlError(
+                        "DISCARD ALL cannot run inside a transaction block", sqlstate="25001"
+                    )
                 self.variables.reset(None)
                 return Deallocate(None, "DISCARD ALL")
             case s.Deallocate(name=name):
@@ -262,8 +285,6 @@ class Session:
 
     @property
     def _strict(self) -> bool:
-        if self._transaction is not None:
-            return self._transaction.strict
         return self.variables.get("transaction_isolation") == "strict serializable"
 
     def _subscribe(self, statement: s.Subscribe) -> Rows:
@@ -313,8 +334,8 @@ class Session:
         else:
             assert statement.name is not None
             item = self.coordinator.item(statement.name)
-            if item.plan is None:
-                raise SqlError(f'"{item.name}" is not a view', sqlstate="42809")
+            if item.plan is None or item.kind.replace("-", " ") != statement.kind:
+                raise SqlError(f'"{item.name}" is not a {statement.kind}', sqlstate="42809")
             plan = item.plan
         return show.explain(self.coordinator, plan, statement.stage, strict=self._strict)
 
@@ -380,32 +401,69 @@ class Session:
         if self._transaction is not None:
             self.notice("there is already a transaction in progress")
             return Done("BEGIN")
-        strict = self._strict
-        named = [name for name in ISOLATION if f"isolation level {name}" in modes]
-        if named:
-            strict = ISOLATION[max(named, key=len)] == "strict serializable"
-        self._transaction = Transaction(strict=strict)
+        self.variables.begin()
+        self._transaction = Transaction(read_only="read only" in modes)
+        self._set_modes(modes, local=True)
         return Done("BEGIN")
+
+    def _set_modes(self, modes: str, *, local: bool) -> None:
+        """The modes of BEGIN and SET TRANSACTION (local), or SET SESSION CHARACTERISTICS."""
+        named = [name for name in ISOLATION if f"isolation level {name}" in modes]
+        transaction = self._transaction
+        if local and transaction is None:
+            self.notice("SET TRANSACTION has no effect outside a transaction block")
+            return
+        if not local and "read only" in modes:
+            raise Unsupported(
+                "sessions that only read are not supported", hint="use BEGIN READ ONLY"
+            )
+        if local and transaction is not None:
+            if transaction.side is not None:
+                raise SqlError("SET TRANSACTION must come before any query", sqlstate="25001")
+            if "read only" in modes or "read write" in modes:
+                transaction.read_only = "read only" in modes
+        if named:
+            self.variables.set("transaction_isolation", max(named, key=len), local=local)
 
     async def _commit(self) -> Done:
         transaction = self._transaction
         if transaction is None:
             self.notice("there is no transaction in progress")
             return Done("COMMIT")
+        committed = False
         try:
             if transaction.failed:
                 return Done("ROLLBACK")
             if transaction.writes:
+                self._check_tables(transaction.writes)
                 timeline = self.coordinator.timeline
                 write = timeline.write_exclusively if transaction.is_exclusive else timeline.write
                 await write(transaction.writes)
+            committed = True
             return Done("COMMIT")
         finally:
-            await self._end_transaction()
+            await self._end_transaction(committed=committed)
 
-    async def _end_transaction(self) -> None:
+    def _check_tables(self, writes: list[Write]) -> None:
+        """A table may have been dropped since the statement that wrote to it."""
+        known = {item.shard for item in self.coordinator.catalog.items.values()}
+        if any(write.shard_id not in known for write in writes):
+            raise SqlError(
+                "a table that this transaction has written to was dropped; nothing was written",
+                sqlstate="42P01",
+            )
+
+    async def _let_go(self) -> None:
+        """A transaction that has failed can only end: nobody should have to wait for that."""
+        if self._transaction is not None:
+            self._transaction.writes.clear()
+            self._transaction.is_exclusive = False
+            await self._transaction.exclusive.aclose()
+
+    async def _end_transaction(self, *, committed: bool) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
+            self.variables.end(committed=committed)
             if transaction.hold is not None:
                 self.coordinator.holds.release(transaction.hold)
             await transaction.exclusive.aclose()
@@ -414,6 +472,8 @@ class Session:
         transaction = self._transaction
         if transaction is None:
             return
+        if transaction.read_only and side == "write":
+            raise SqlError("cannot write in a read-only transaction", sqlstate="25006")
         if transaction.side not in (None, side):
             raise SqlError(
                 f"transaction in {transaction.side}-only mode",

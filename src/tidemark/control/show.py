@@ -24,9 +24,13 @@ _KINDS = {
     "objects": ("table", "source", "subsource", "view", "materialized-view"),
 }
 
+_SCHEMAS = ((SCHEMA,), (DATABASE, SCHEMA))
+
 
 def run(coordinator: Coordinator, statement: s.ShowObjects | s.ShowColumns | s.ShowCreate) -> Rows:
     match statement:
+        case s.ShowObjects(from_schema=schema) if schema not in (None, *_SCHEMAS):
+            raise SqlError(f'unknown schema "{".".join(schema)}"', sqlstate="3F000")
         case s.ShowObjects(kind=kind) if kind in _KINDS:
             items = [i for i in coordinator.catalog.items.values() if i.kind in _KINDS[kind]]
             rows = [(item.name, item.kind) for item in sorted(items, key=lambda i: i.name)]

@@ -26,6 +26,7 @@ READ_ONLY = ("server_version", "server_version_num", "standard_conforming_string
 
 FIXED = {
     "client_encoding": ("utf8", "utf-8", "unicode"),
+    "datestyle": ("iso", "iso, mdy", "iso, dmy", "iso, ymd"),
     "timezone": ("utc", "gmt", "etc/utc"),
     "cluster": ("quickstart",),
     "database": ("tidemark",),
@@ -54,19 +55,37 @@ REPORTED = {
 class Variables:
     def __init__(self, given: dict[str, str]):
         self._values = dict(DEFAULTS)
+        self._local: dict[str, str] = {}
+        self._saved: dict[str, str] = {}
         self.changed: dict[str, str] = {}
         for name, value in given.items():
             if name.lower() in DEFAULTS:
                 self.set(name, value)
 
     def get(self, name: str) -> str:
-        value = self._values.get(name.lower())
+        value = self._local.get(name.lower(), self._values.get(name.lower()))
         if value is None:
             raise SqlError(f'unrecognized configuration parameter "{name}"', sqlstate="42704")
         return value
 
-    def set(self, name: str, value: str | None) -> None:
+    def begin(self) -> None:
+        """A transaction begins: from here on settings can be local to it, or rolled back."""
+        self._saved = dict(self._values)
+
+    def end(self, *, committed: bool) -> None:
+        """The transaction is over: what was local to it is gone, and what it undid is undone."""
+        before = {key: self.get(key) for key in REPORTED}
+        self._local = {}
+        if not committed:
+            self._values = self._saved
+        self.changed |= {
+            REPORTED[key]: self.get(key) for key, value in before.items() if self.get(key) != value
+        }
+
+    def set(self, name: str, value: str | None, *, local: bool = False) -> None:
         key = name.lower()
+        if key in READ_ONLY and value == self.get(key):
+            return  # Clients like to make sure.
         self.get(key)
         if key in READ_ONLY:
             raise SqlError(f'parameter "{name}" cannot be changed', sqlstate="55P02")
@@ -81,7 +100,11 @@ class Variables:
             )
         elif key == "statement_timeout":
             timeout_seconds(value)
-        self._values[key] = value
+        if local:
+            self._local[key] = value
+        else:
+            self._local.pop(key, None)
+            self._values[key] = value
         if key in REPORTED:
             self.changed[REPORTED[key]] = value
 
@@ -90,7 +113,7 @@ class Variables:
             self.set(key, None)
 
     def all(self) -> list[tuple[str, str]]:
-        return sorted(self._values.items())
+        return sorted({**self._values, **self._local}.items())
 
 
 def isolation(name: str) -> str:
