@@ -7,37 +7,78 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
 
 import msgspec
 import psycopg
 
+from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.protocol import Address
+
+T = TypeVar("T")
+
+DEADLINE = 240.0
+"""Seconds after which something that should happen is given up: generous, for busy machines."""
+
+_MARK = "TIDEMARK_TEST_SERVER"
+
+
+def eventually(
+    what: str, look: Callable[[], T], *, deadline: float = DEADLINE, every: float = 0.1
+) -> T:
+    """What `look` returns once that is true; an error that says `what` did not come about."""
+    last = SYSTEM_CLOCK.monotonic() + deadline
+    while not (found := look()):
+        assert SYSTEM_CLOCK.monotonic() < last, f"{what}: not within {deadline:.0f} s"
+        SYSTEM_CLOCK.sleep(every)
+    return found
 
 
 class Serving:
     """Start, kill, restart; `connect` gives an autocommit psycopg connection."""
 
-    def __init__(self, data: Path):
+    def __init__(self, data: Path, *options: str):
         self.data = data
         self.port = 0
         self.process: subprocess.Popen[str] | None = None
+        self._options = options
+        # All that the server starts inherits the mark, so nothing that is left escapes.
+        self._mark = uuid4().hex
 
     def start(self) -> Serving:
         """Start the server; returns once it has printed its ready line."""
-        log = open(self.data.with_suffix(".log"), "a")  # noqa: SIM115 (the process keeps it)
-        command = [sys.executable, "-m", "tidemark.cli", "serve", "--data", str(self.data)]
-        self.process = subprocess.Popen(
-            [*command, "--listen", f"127.0.0.1:{self.port}", "--spark-master", "local[2]"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
+        self.process = self.launch()
         assert self.process.stdout is not None
+        overdue = threading.Timer(DEADLINE, self.process.kill)
+        overdue.start()
         line = self.process.stdout.readline()
-        assert line.startswith("ready:"), f"{line!r}; see {self.data.with_suffix('.log')}"
+        overdue.cancel()
+        assert line.startswith("ready:"), f"{line!r}; the log says: {self.log[-2000:]}"
         self.port = int(line.split(" -p ")[1].split()[0])
         return self
+
+    def launch(self) -> subprocess.Popen[str]:
+        """The same command once more; `start` is what gives a server to work with."""
+        command = [sys.executable, "-m", "tidemark.cli", "serve", "--data", str(self.data)]
+        with open(self._log_path, "a") as log:
+            return subprocess.Popen(
+                [
+                    *command,
+                    "--listen",
+                    f"127.0.0.1:{self.port}",
+                    "--spark-master",
+                    "local[2]",
+                    *self._options,
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, _MARK: self._mark},
+            )
 
     def connect(self, **options: object) -> psycopg.Connection:
         return psycopg.connect(
@@ -45,6 +86,16 @@ class Serving:
             autocommit=True,
             **options,  # type: ignore[arg-type]
         )
+
+    @property
+    def log(self) -> str:
+        """What control has said so far, in all its lives."""
+        return self._log_path.read_text()
+
+    @property
+    def clusterd_log(self) -> str:
+        path = self.data / "log" / "clusterd-quickstart.log"
+        return path.read_text() if path.exists() else ""
 
     @property
     def clusterd_pid(self) -> int:
@@ -58,20 +109,53 @@ class Serving:
         )
         return int(found.stdout.split()[0])
 
+    @property
+    def running(self) -> dict[int, str]:
+        """Every process of this server that is alive, with its command."""
+        found = {}
+        mark = f"{_MARK}={self._mark}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            # It may end, or be someone else's.
+            with contextlib.suppress(OSError):
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    command = (folder / "cmdline").read_bytes()
+                    found[int(folder.name)] = command.replace(b"\0", b" ").decode()[:200]
+        return found
+
+    def pids(self, program: str) -> list[int]:
+        """The processes of this server whose command has `program` in it."""
+        return sorted(pid for pid, command in self.running.items() if program in command)
+
     def kill_control(self) -> None:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
+    def kill_all(self) -> None:
+        """Everything at once: control, clusterd, its JVM and what else there is."""
+        for pid in self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait()
+
     def stop(self) -> int:
         """SIGTERM, as an operator would; returns the exit code."""
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=DEADLINE)
 
     def destroy(self) -> None:
         """Leave nothing running, whatever state things are in."""
-        if self.process is not None and self.process.poll() is None:
-            self.kill_control()
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            os.kill(self.clusterd_pid, signal.SIGKILL)
+
+        def gone() -> bool:
+            self.kill_all()
+            return not self.running
+
+        eventually("an end of all processes", gone)
+        if self.process is not None and self.process.stdout is not None:
+            self.process.stdout.close()
+
+    @property
+    def _log_path(self) -> Path:
+        return self.data.with_suffix(".log")

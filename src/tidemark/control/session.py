@@ -35,7 +35,7 @@ from tidemark.control.pgwire import (
     TransactionStatus,
 )
 from tidemark.control.subscribe import subscribe, subscribe_columns
-from tidemark.control.values import batches, constant_table, table_rows
+from tidemark.control.values import batches, constant_table, folded, table_rows
 from tidemark.control.variables import ISOLATION, Variables, timeout_seconds
 from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
 from tidemark.persist import DIFF
@@ -248,6 +248,9 @@ class Session:
         plan = self._plan(statement.query, params)
         self._take_side("read")
         as_of = self._read_at(plan, statement.as_of)
+        constant = folded(plan)
+        if constant is not None:
+            return table_rows(plan.columns, constant_table(constant, plan.columns))
         table = await self.coordinator.peek(plan, as_of)
         return table_rows(plan.columns, table)
 

@@ -9,9 +9,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.compute.expr import Lit
-from tidemark.compute.plan import Constant
+from tidemark.compute.plan import Constant, Plan, Project
 from tidemark.control.pgwire import Rows
 from tidemark.types import TEXT, Column, SqlType, arrow_schema
+
+
+def folded(plan: Plan) -> Constant | None:
+    """A query that says its own answer (`SELECT 1`, as clients ask to see if we live), or None."""
+    match plan:
+        case Constant(rows=rows) if all(isinstance(cell, Lit) for row in rows for cell in row):
+            return plan
+        case Project(input=Constant(rows=rows), outputs=outputs):
+            literals = tuple(output for output in outputs if isinstance(output, Lit))
+            if len(literals) == len(outputs):
+                return Constant((literals,) * len(rows), plan.columns)
+    return None
 
 
 def constant_table(plan: Constant, columns: tuple[Column, ...]) -> pa.Table:

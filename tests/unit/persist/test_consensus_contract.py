@@ -124,7 +124,7 @@ import sys
 from tidemark.persist.consensus import SqliteConsensus
 print("ready", flush=True)
 sys.stdin.readline()
-for n in range(30):
+for n in range(60):
     SqliteConsensus(f"{sys.argv[1]}/consensus{n}").keys()
 print("done")
 """
@@ -158,7 +158,7 @@ class TestSqlite:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            for _ in range(3)
+            for _ in range(4)
         ]
         for opener in openers:
             assert opener.stdout is not None
@@ -167,7 +167,7 @@ class TestSqlite:
             assert opener.stdin is not None
             opener.stdin.write("go\n")
             opener.stdin.flush()
-        assert [opener.communicate()[0] for opener in openers] == ["done\n"] * 3
+        assert [opener.communicate()[0] for opener in openers] == ["done\n"] * 4
 
     def test_trouble_is_told_in_our_own_errors(self, tmp_path: Path):
         path = tmp_path / "consensus"

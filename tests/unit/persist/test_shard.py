@@ -27,6 +27,7 @@ from tidemark.persist import (
     UpperMismatch,
 )
 from tidemark.persist.compact import Merge, collect, compact
+from tidemark.persist.part import read_part
 from tidemark.persist.read import LEASE_MS
 from tidemark.persist.state import Batch, check
 from tidemark.persist.updates import updates_schema
@@ -193,23 +194,29 @@ class Shard(RuleBasedStateMachine):
             alive = [as_of for *_, as_of, _, e in self.leases if e >= self.clock.now_ms()]
             self.since = max(self.since, min(self.held, *alive))
 
-    @rule(which=st.integers(0, 3))
-    def read_leased(self, which):
+    @invariant()
+    def leased_parts_stay(self):
         """A live lease's parts can be read as they were listed, whatever happened since."""
-        if which >= len(self.leases):
-            return
-        _, listed, as_of, truth, expires = self.leases[which]
-        if expires < self.clock.now_ms():
-            return
-        parts = self.fresh()._parts
-        updates = [parts.read(part, UPDATES) for batch in listed for part in batch.parts]
-        rows = [
-            (k, as_of, diff)
-            for table in updates
-            for k, time, diff, _ in zip(*table.to_pydict().values(), strict=True)
-            if time <= as_of
-        ]
-        assert summed(rows) == truth
+        for _, listed, as_of, truth, expires in getattr(self, "leases", ()):
+            if expires < self.clock.now_ms():
+                continue
+            blob = self.clients["p1"].blob
+            updates = [read_part(blob, part, UPDATES) for batch in listed for part in batch.parts]
+            rows = [
+                (k, as_of, diff)
+                for table in updates
+                for k, time, diff, _ in zip(*table.to_pydict().values(), strict=True)
+                if time <= as_of
+            ]
+            assert summed(rows) == truth
+
+    @invariant()
+    def both_ends_read_right(self):
+        """The first and the last readable time, as a process sees them that has just started."""
+        if hasattr(self, "upper") and self.since < self.upper:
+            reader = self.fresh().open_reader("s")
+            for as_of in {self.since, self.upper - 1}:
+                assert counted(reader.snapshot(as_of)) == self.truth(as_of)
 
     @rule(which=st.integers(0, 3))
     def end_lease(self, which):
@@ -237,9 +244,13 @@ class Shard(RuleBasedStateMachine):
     def time_passes(self, minutes):
         self.clock.advance(minutes * 60_000)
 
-    @rule(name=processes)
-    def maintain(self, name):
-        self.clients[name].maintain("s")
+    @rule(name=processes, whole=st.booleans())
+    def maintain(self, name, whole):
+        client = self.clients[name]
+        found = client.state("s").batches
+        if whole and found:
+            compact(client._machine("s"), client.blob, client._parts, Merge(found))
+        client.maintain("s")
 
     @rule(name=processes, first=st.integers(0, 5), width=st.integers(1, 5))
     def plan_merge(self, name, first, width):
@@ -283,5 +294,5 @@ class Shard(RuleBasedStateMachine):
 
 TestShard = Shard.TestCase
 TestShard.settings = settings(
-    deadline=None, print_blob=True, max_examples=60, stateful_step_count=40
+    deadline=None, print_blob=True, max_examples=40, stateful_step_count=40
 )

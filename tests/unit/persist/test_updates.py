@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from itertools import pairwise
 
@@ -31,10 +32,10 @@ SCHEMA = updates_schema(pa.schema([("k", pa.string()), ("v", pa.int64()), ("f", 
 
 updates = st.lists(
     st.tuples(
-        st.sampled_from([None, "", "a", "ä", "日本"]),
-        st.sampled_from([None, 0, 1, -(2**63), 2**63 - 1]),
+        st.sampled_from([None, "", "日本"]),
+        st.sampled_from([None, -(2**63), 2**63 - 1]),
         st.sampled_from([None, 0.0, -0.0, 1.5, float("nan"), float("inf")]),
-        st.integers(0, 6),
+        st.integers(0, 4),
         st.integers(-3, 3),
         st.sampled_from([None, None, "boom"]),
     ),
@@ -72,6 +73,13 @@ def test_consolidate_sums_equal_updates(rows, cuts):
     assert summed(rows_of(found)) == summed(rows)
     assert found.num_rows == len(summed(rows)), "one update each, and no zeros"
     assert diff_sum(found) == sum(row[4] for row in rows)
+
+
+def test_floats_that_sql_holds_equal_are_one_row():
+    other_nan = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000ABC))[0]
+    rows = [("a", 1, f, 0, 1, None) for f in (0.0, -0.0, float("nan"), other_nan, None)]
+    found = {str(row[2]): row[4] for row in rows_of(consolidate(tabled(rows)))}
+    assert found == {"0.0": 2, "nan": 2, "None": 1}
 
 
 @PROPERTY
