@@ -28,8 +28,11 @@ class Region:
         """Everything that is stored, by name."""
         return {i.name: i for i in read_items(self._client).values() if i.shard is not None}
 
-    def at(self, *names: str, as_of: int | None = None) -> At:
-        """All of `names` at one time: the newest that every one of them has completed."""
+    def at(self, *names: str, as_of: int | None = None, timeout: float = 60.0) -> At:
+        """All of `names` at one time: the newest that every one of them has completed.
+
+        Waits up to `timeout` seconds for one that has not come so far yet (a new view, say).
+        """
         known = self.collections()
         missing = [name for name in names if name not in known]
         if missing or not names:
@@ -39,7 +42,7 @@ class Region:
                 sqlstate="42P01",
             )
         shards = {name: known[name].shard or "" for name in names}
-        return At(self._client, shards, as_of)
+        return At(self._client, shards, as_of, timeout)
 
     def close(self) -> None:
         self._client.close()
@@ -54,7 +57,9 @@ class Region:
 class At:
     """Some collections at one time. Close it (or leave its `with` block) when done reading."""
 
-    def __init__(self, client: PersistClient, shards: dict[str, str], as_of: int | None):
+    def __init__(
+        self, client: PersistClient, shards: dict[str, str], as_of: int | None, timeout: float
+    ):
         self._client = client
         self._shards = shards
         self._stack = ExitStack()
@@ -62,16 +67,18 @@ class At:
         # First the leases, then the time: what is leased cannot be compacted away any more.
         for reader in readers.values():
             self._stack.callback(reader.lease().release)
+        oldest = max((reader.since.time or 0) for reader in readers.values())
+        wanted = oldest if as_of is None else as_of
+        for name, reader in readers.items():
+            if wanted < oldest or reader.wait_for_upper_past(wanted, timeout=timeout) is None:
+                self._stack.close()
+                raise AsOfBeforeSince(
+                    f"{', '.join(shards)} cannot all be read at {wanted}: all are readable from "
+                    f"{oldest} on, and {name} is complete up to {reader.upper}",
+                    hint="try again in a moment, or name another time",
+                )
         newest = min(reader.upper for reader in readers.values())
-        oldest = max(reader.since for reader in readers.values())
-        self.as_of = as_of if as_of is not None else (newest.time or 0) - 1
-        if self.as_of < (oldest.time or 0):
-            self._stack.close()
-            raise AsOfBeforeSince(
-                f"{', '.join(shards)} have no common time: one is complete only to {newest}, "
-                f"another readable only from {oldest}",
-                hint="try again in a moment, or pass as_of",
-            )
+        self.as_of = (newest.time or wanted + 1) - 1 if as_of is None else as_of
 
     def frame(self, spark: SparkSession, name: str) -> DataFrame:
         """The rows of a collection; a collection in error fails with its error."""

@@ -128,10 +128,10 @@ class Writer(threading.Thread):
         return Change((sql,), before, {key: payload})
 
 
-def contents(connection: psycopg.Connection) -> dict[int, Counter[tuple[Key, str]]]:
-    """All rows of the writers' tables, by writer."""
+def contents(tables: dict[str, list[tuple]]) -> dict[int, Counter[tuple[Key, str]]]:
+    """The rows of the writers' tables, by writer."""
     found: dict[int, Counter[tuple[Key, str]]] = {}
-    for table in TABLES:
-        for writer, n, payload in connection.execute(f"SELECT writer, n, payload FROM {table}"):
+    for table, rows in tables.items():
+        for writer, n, payload in rows:
             found.setdefault(writer, Counter())[Key(table, n), payload] += 1
     return found

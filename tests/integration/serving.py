@@ -77,8 +77,12 @@ class Serving:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, _MARK: self._mark},
+                env=self.environment,
             )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, _MARK: self._mark}
 
     def connect(self, **options: object) -> psycopg.Connection:
         return psycopg.connect(

@@ -11,7 +11,7 @@ from serving import DEADLINE, Serving
 
 SESSIONS = 12
 INSERTS = 25
-ROUNDS = 20
+ROUNDS = 12
 
 
 @pytest.fixture

@@ -177,10 +177,10 @@ def _happening(
     if kind < 0.85:
         at = rng.randrange(len(columns))
         return [(some, -1), ((*some[:at], row[at], *some[at + 1 :]), 1)]
-    if kind < 0.9:
+    if kind < 0.93:
         return [(row, 1), (row, -1)]
-    same_key = [(other, -count) for other, count in live.items() if other[0] == some[0]]
-    return same_key if kind < 0.985 else [(other, -count) for other, count in live.items()]
+    whole = rng.random() < 0.05
+    return [(other, -count) for other, count in live.items() if whole or other[0] == some[0]]
 
 
 def _value(rng: random.Random, type_: SqlType) -> Any:

@@ -11,6 +11,7 @@ group. A query that has a row even over nothing is repeated per time instead.
 from __future__ import annotations
 
 import datetime
+import re
 from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
@@ -24,7 +25,7 @@ from pyspark.sql import SparkSession
 from queries import Query
 
 from tidemark.compute.arrangements import Arrangements
-from tidemark.compute.dataflow import Dataflow
+from tidemark.compute.dataflow import Dataflow, state_shards
 from tidemark.compute.peek import run_peek
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Peek
@@ -104,6 +105,7 @@ class View:
         self.history = history
         self.output = f"{id_}-out"
         self.plan = plan_of(history, query.ours)
+        state_shards(id_, self.plan)  # Refuses what cannot be maintained.
         self.inputs = {name: name for name in collections_of(self.plan)}
         self._client = client
         self._spark = spark
@@ -185,28 +187,32 @@ def oracle(
     spark: SparkSession, history: History, query: Query, times: Iterable[int]
 ) -> dict[int, Contents]:
     """What plain Spark SQL makes of the tables' rows at each time."""
-    times = list(times)
+    used = [t for t in history.tables.values() if re.search(rf"\b{t.name}\b", query.spark)]
+    # Times at which all tables are the same need only one answer.
+    states = {time: tuple(frozenset(t.rows(time).items()) for t in used) for time in times}
+    first = {state: time for time, state in reversed(states.items())}
     session = session_for(spark, SMALL)
-    for table in history.tables.values():
-        local_frame(session, _versions(table, times)).createOrReplaceTempView(table.name)
-    found = session.sql(query.versioned or _one_by_one(history, query.spark, times)).toArrow()
-    versions = found["_v"].to_pylist()
-    results: dict[int, Contents] = {time: Counter() for time in times}
-    for version, row in zip(versions, _rows(found.drop_columns(["_v"])), strict=True):
+    versions = sorted(first.values())
+    for table in used:
+        local_frame(session, _versions(table, versions)).createOrReplaceTempView(table.name)
+    found = session.sql(query.versioned or _one_by_one(used, query.spark, versions)).toArrow()
+    results: dict[int, Contents] = {version: Counter() for version in versions}
+    rows = _rows(found.drop_columns(["_v"]))
+    for version, row in zip(found["_v"].to_pylist(), rows, strict=True):
         results[version][row] += 1
-    return results
+    return {time: results[first[state]] for time, state in states.items()}
 
 
-def _one_by_one(history: History, sql: str, times: list[int]) -> str:
+def _one_by_one(tables: list[Table], sql: str, versions: list[int]) -> str:
     """The query as it is, over the tables as they are at one time; and over, for each time."""
     parts = []
-    for time in times:
-        tables = ", ".join(
+    for version in versions:
+        withs = ", ".join(
             f"{table.name} AS (SELECT {', '.join(column.name for column in table.columns)}"
-            f" FROM {table.name} WHERE _v = {time})"
-            for table in history.tables.values()
+            f" FROM {table.name} WHERE _v = {version})"
+            for table in tables
         )
-        parts.append(f"SELECT {time} AS _v, q.* FROM (WITH {tables} {sql}) q")
+        parts.append(f"SELECT {version} AS _v, q.* FROM (WITH {withs} {sql}) q")
     return " UNION ALL ".join(parts)
 
 

@@ -13,7 +13,7 @@ the same text but for these, where the two languages differ:
 What remains is in how results print (`sum` of bigint is numeric here and bigint there, an average
 has 16 decimals here and 10 there): `maintained.normal` makes numbers comparable to six decimals.
 Left out of the random queries, since a whole Spark query fails where a view holds an error row:
-anything that can fail (see `test_errors.py`), and floating point, whose sums a view refuses.
+anything that can fail (see `test_cases.py`), and floating point, whose sums a view refuses.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as flight
 import structlog
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from tidemark.clock import SYSTEM_CLOCK, Clock
@@ -37,7 +38,7 @@ from tidemark.compute.protocol import (
 )
 from tidemark.compute.spark import start_spark
 from tidemark.compute.worker import Worker, dataflow_worker, source_worker
-from tidemark.errors import TidemarkError
+from tidemark.errors import TidemarkError, Unavailable
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.storage.generators import generator
@@ -146,6 +147,11 @@ class FlightServer(flight.FlightServerBase):
             table = run_peek(self._replica.spark, self._replica.client, peek)
         except TidemarkError as error:
             raise flight.FlightServerError(error.message, encode_error(error)) from error
+        except Exception as error:
+            # Flight would send the whole traceback, which does not fit into a gRPC header.
+            log.error("a query failed", peek=peek.id, exc_info=True)
+            short = _failure(error)
+            raise flight.FlightServerError(short.message, encode_error(short)) from None
         return flight.RecordBatchStream(table)
 
 
@@ -165,6 +171,13 @@ class Failure(msgspec.Struct, frozen=True):
     message: str
     hint: str | None
     sqlstate: str
+
+
+def _failure(error: Exception) -> TidemarkError:
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return Unavailable("the cluster has lost its JVM", hint="it restarts; try again")
+    line = next(iter(str(error).splitlines()), type(error).__name__)
+    return TidemarkError(f"the query failed on the cluster: {line[:500]}")
 
 
 def encode_error(error: TidemarkError) -> bytes:

@@ -35,7 +35,6 @@ from tidemark.frontier import Frontier
 from tidemark.persist import Appended, PersistClient, UpperMismatch
 from tidemark.persist.state import Part
 from tidemark.persist.updates import (
-    TIME,
     advance,
     as_updates,
     between,
@@ -163,9 +162,3 @@ class Sink:
 
     def _correct(self, updates: pa.Table) -> None:
         self._correction = concat([self._correction, updates], self.schema)
-
-
-def retimed(updates: pa.Table, times: pa.Array) -> pa.Table:
-    """`updates` with a rank in `_t` given their real `_time` out of `times`."""
-    at = updates.column_names.index("_t")
-    return updates.set_column(at, TIME, times.take(updates["_t"]))

@@ -89,6 +89,8 @@ class Cluster:
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
+            # Nobody is left to hear how it ends.
+            call.add_done_callback(lambda task: task.cancelled() or task.exception())
             await asyncio.shield(self._cancel(peek.id))
             raise
 

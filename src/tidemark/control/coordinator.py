@@ -36,6 +36,9 @@ CLUSTER = "quickstart"
 LOG_SHARD = "txns"
 
 RETAIN_MS = 1_000
+MAX_LAG_MS = 300_000
+"""A relation that lags further than this no longer keeps the others' history."""
+
 COMPACT_EVERY = 5.0
 LOOK_EVERY = 0.01
 
@@ -336,15 +339,21 @@ class Coordinator:
                 log.warning("could not allow compaction, will try again", error=str(error))
 
     def _allow_compaction(self, since: int) -> None:
+        """Let history go up to one time for all, so that all stay readable at a common time.
+
+        That is as far as the slowest relation has come, within reason.
+        """
         self.timeline.tables.forget_history()
-        for item in list(self.catalog.items.values()):
-            if item.shard is None:
-                continue
-            state = self.client.state(item.shard)
-            # A relation that lags stays readable where it is.
-            newest = since if state.upper.time is None else min(since, state.upper.time - 1)
-            if state.since < Frontier(newest):
-                self._hold(item.shard, newest)
+        items = [item for item in list(self.catalog.items.values()) if item.shard is not None]
+        states = {item.shard: self.client.state(item.shard) for item in items if item.shard}
+        reached = [state.upper.time - 1 for state in states.values() if state.upper.time]
+        slowest = max(min(reached, default=since), since - MAX_LAG_MS)
+        for shard, state in states.items():
+            newest = min(since, slowest)
+            if state.upper.time is not None:
+                newest = min(newest, state.upper.time - 1)
+            if state.since < Frontier(max(newest, 0)):
+                self._hold(shard, newest)
 
 
 def in_public(parts: tuple[str, ...]) -> bool:

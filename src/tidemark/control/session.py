@@ -35,7 +35,7 @@ from tidemark.control.pgwire import (
     TransactionStatus,
 )
 from tidemark.control.subscribe import subscribe, subscribe_columns
-from tidemark.control.values import batches, constant_table, folded, table_rows
+from tidemark.control.values import constant_table, folded, table_rows
 from tidemark.control.variables import ISOLATION, Variables, timeout_seconds
 from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
 from tidemark.persist import DIFF
@@ -540,6 +540,3 @@ def _trees(statement: s.Statement) -> list:
             return [query.tree] if query is not None else []
         case _:
             return []
-
-
-__all__ = ["Prepared", "Session", "batches"]

@@ -29,7 +29,7 @@ from tidemark.errors import AsOfBeforeSince, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.persist.keyhash import HASH, key_hash
 from tidemark.persist.read import ReadHandle
-from tidemark.persist.updates import DIFF, ERR, TIME, consolidate, row_names, split_errors
+from tidemark.persist.updates import DIFF, TIME, consolidate, row_names, split_errors
 
 MAX_TAIL_RUNS = 8
 MIN_TAIL_ROWS = 50_000
@@ -332,7 +332,3 @@ def _exceeds(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
         nan = pc.and_(pc.is_nan(left), pc.invert(pc.is_nan(right)))
         exceeds = pc.or_(exceeds, pc.fill_null(nan, False))
     return pc.or_(exceeds, pc.and_(pc.is_null(left), pc.is_valid(right)))
-
-
-ARRANGED_WITHOUT = (HASH, TIME, ERR)
-"""Columns of the stored updates that a look-up does not return."""

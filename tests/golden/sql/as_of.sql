@@ -6,7 +6,6 @@ CREATE TABLE
 CREATE MATERIALIZED VIEW
 CREATE VIEW
 
--- While a transaction holds its timestamp, everything stays readable from there on.
 INSERT INTO ao_t VALUES (1, 10);
 SELECT t AS t1 FROM ao_now
 \gset

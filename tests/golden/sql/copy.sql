@@ -38,8 +38,8 @@ COPY cp_t FROM STDIN;
 ----
 ERROR:  relation "nowhere" does not exist
 ERROR:  division by zero
-ERROR:  syntax error at or near "TO"
-HINT:  line 1, column 11
+ERROR:  COPY to a file or program is not supported
+HINT:  use TO STDOUT
 ERROR:  options of COPY are not supported
 HINT:  leave WITH (...) out
 ERROR:  COPY ... FROM is not supported

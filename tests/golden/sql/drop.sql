@@ -55,8 +55,8 @@ NOTICE:  materialized view "dr_none" does not exist, skipping
 DROP MATERIALIZED VIEW
 NOTICE:  source "dr_none" does not exist, skipping
 DROP SOURCE
-ERROR:  syntax error at or near "INDEX"
-HINT:  line 1, column 6
+ERROR:  DROP INDEX is not supported
+HINT:  supported: DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW
 ERROR:  table "mz_catalog.mz_objects" does not exist
 
 -- All or none.

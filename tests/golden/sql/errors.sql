@@ -2,15 +2,13 @@
 CREATE TABLE er_t (k int NOT NULL, v int, t text, day date);
 INSERT INTO er_t VALUES (1, 10, 'a', '2024-01-01'), (2, 0, 'b', NULL);
 ----
-ERROR:  relation "er_t" already exists
+CREATE TABLE
 INSERT 0 2
 
 SELEKT 1;
 SELECT 1 +;
 SELECT * FORM er_t;
 SELECT 1);
-SELECT 1 "open;
-";
 ----
 ERROR:  syntax error at or near "SELEKT"
 HINT:  line 1, column 1
@@ -20,10 +18,6 @@ ERROR:  syntax error at or near "er_t"
 HINT:  line 1, column 18
 ERROR:  syntax error at or near ")"
 HINT:  line 1, column 9
- open;+
--------
-     1
-(1 row)
 
 SELECT * FROM nowhere;
 SELECT * FROM er_t x JOIN nowhere y ON x.k = y.k;
@@ -60,7 +54,7 @@ ERROR:  column reference "k" is ambiguous
 ERROR:  column "nothing" does not exist
 ERROR:  column "nothing" of relation "er_t" does not exist
 ERROR:  function nofunction(integer) does not exist
-HINT:  it is none of the functions that Tidemark maintains: abs, and, btrim, ceil, ceiling, char_length, character_length, coalesce, date_trunc, extract, floor, greatest, ilike, in, is distinct from, is false, is not distinct from, is not false, is not null, is not true, is null, is true, least, left, length, like, lower, ltrim, mod, negate, not, or, pow, power, replace, right, round, rtrim, split_part, sqrt, starts_with, strpos, substr, substring, trunc, upper
+HINT:  it is none of the functions that Tidemark maintains: <functions>
 ERROR:  function upper(integer, integer) does not exist
 HINT:  no function or operator takes these types; an explicit cast may help
 ERROR:  column "er_t.k" must appear in the GROUP BY clause or be used in an aggregate function
@@ -131,7 +125,7 @@ ERROR:  null value in column "k" of relation "er_t" violates not-null constraint
 ERROR:  null value in column "k" of relation "er_t" violates not-null constraint
  count
 -------
-     4
+     2
 (1 row)
 
 SELECT 1 / 0;
@@ -149,18 +143,15 @@ ERROR:  division by zero
  k | q
 ---+----
  1 | 10
- 1 | 10
-(2 rows)
+(1 row)
 ERROR:  integer out of range
 ERROR:  bigint out of range
 ERROR:  division by zero
  k | v
 ---+----
  1 | 10
- 1 | 10
  2 |  0
- 2 |  0
-(4 rows)
+(2 rows)
 
 -- An error row in a maintained view: reads of the view fail, others do not; it heals.
 CREATE MATERIALIZED VIEW er_q AS SELECT k, 100 / v AS q FROM er_t;
@@ -183,7 +174,7 @@ COPY (SUBSCRIBE er_q) TO STDOUT;
 ERROR:  division by zero
  count
 -------
-     4
+     2
 (1 row)
 ERROR:  division by zero
 ERROR:  division by zero
@@ -192,15 +183,14 @@ DELETE FROM er_t WHERE v = 0;
 SELECT * FROM er_q;
 SELECT * FROM er_sum;
 ----
-DELETE 2
+DELETE 1
  k | q
 ---+----
  1 | 10
- 1 | 10
-(2 rows)
+(1 row)
  n | total
 ---+-------
- 2 |    20
+ 1 |    10
 (1 row)
 
 INSERT INTO er_t VALUES (4, 0, NULL, NULL);
@@ -215,12 +205,11 @@ UPDATE 1
  k | q
 ---+----
  1 | 10
- 1 | 10
  4 |  4
-(3 rows)
+(2 rows)
  n | total
 ---+-------
- 3 |    24
+ 2 |    14
 (1 row)
 
 -- A cast that fails, the same way.
@@ -231,13 +220,12 @@ SELECT * FROM er_cast;
 ----
 CREATE MATERIALIZED VIEW
 ERROR:  invalid input syntax for type integer: "a"
-UPDATE 3
+UPDATE 2
  i
 ---
  7
  7
- 7
-(3 rows)
+(2 rows)
 
 -- Names.
 CREATE TABLE er_t (a int);
@@ -252,10 +240,9 @@ CREATE TABLE mz_catalog.er_x (a int);
 CREATE SCHEMA er_s;
 CREATE MATERIALIZED VIEW er_x AS SELECT k AS _k FROM er_t;
 CREATE MATERIALIZED VIEW er_x AS SELECT k, k FROM er_t;
-CREATE MATERIALIZED VIEW er_x AS SELECT k, NULL AS nothing FROM er_t;
 CREATE VIEW er_x (a, b, c) AS SELECT k FROM er_t;
 CREATE VIEW er_x (a) AS SELECT k, v FROM er_t;
-SELECT a FROM er_x;
+SELECT a FROM er_x WHERE v = 25;
 ----
 ERROR:  relation "er_t" already exists
 ERROR:  relation "er_t" already exists
@@ -272,10 +259,12 @@ ERROR:  CREATE SCHEMA is not supported
 HINT:  supported: CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW
 ERROR:  column name "_k" is reserved: names may not begin with _
 ERROR:  column "k" specified more than once
-CREATE MATERIALIZED VIEW
 ERROR:  the query has 1 columns available but 3 columns specified
-ERROR:  relation "er_x" already exists
-ERROR:  column "a" does not exist
+CREATE VIEW
+ a
+---
+ 4
+(1 row)
 
 INSERT INTO er_q VALUES (1, 2);
 DELETE FROM er_q;
@@ -285,7 +274,7 @@ ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
 ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
 ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
 
--- Two statements at once: the second fails, the first stands.
+-- Two statements at once: the second fails, the first stands (PostgreSQL would undo it).
 INSERT INTO er_t VALUES (5, 5, '5', NULL)\; SELECT 1 / 0;
 SELECT k FROM er_t WHERE k = 5;
 ----

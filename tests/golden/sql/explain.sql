@@ -64,137 +64,71 @@ EXPLAIN MATERIALIZED VIEW ex_m;
            Get ex_c (id, region)
 (7 rows)
 
-EXPLAIN DELTA PLAN FOR MATERIALIZED VIEW ex_m;
+-- The Spark SQL that follows is tested where it is made.
+\a \t
+EXPLAIN DELTA PLAN FOR MATERIALIZED VIEW ex_m
+\g | sed '/^-- block/q'
+\a \t
 ----
-                                                                                                                                                                                                                                                                                                plan
------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------------
- Maintained incrementally: yes
- Arrangements probed:
-   ex_c by (id)
-   ex_o by (customer)
- State kept:
-   accumulators (k0, n, n0, s0) by (k0)
-   values of argument 0 ordered within (k0)
- Spark jobs per tick: at most 2; none when nothing changed
- -- block
- SELECT l1.c1 AS o0,
-        l0.c1 AS o1,
-        CAST(NULL AS STRING) AS _err,
-        greatest(l0._t, l1._t) AS _t,
-        l0._d * l1._d AS _d
- FROM (SELECT /*+ COALESCE(1) */ * FROM leaf0) l0 CROSS JOIN (SELECT /*+ COALESCE(1) */ * FROM leaf1) l1
- WHERE ((l0.c0 = l1.c0))
-   AND ((CAST(l0.c1 AS DECIMAL(12,2)) > CAST('1.00' AS DECIMAL(12,2))))
-   AND greatest(l0._t, l1._t) >= 0
- -- reduce
- WITH changes AS (
-   SELECT k0, _t, sum(n) AS n, sum(n0) AS n0, sum(s0) AS s0
-   FROM (SELECT k0, _t, _d AS n, CASE WHEN a0 IS NOT NULL THEN _d ELSE 0L END AS n0, CASE WHEN a0 IS NULL THEN CAST(0 AS DECIMAL(38,2)) WHEN _d = 1 THEN CAST(a0 AS DECIMAL(38,2)) WHEN _d = -1 THEN -CAST(a0 AS DECIMAL(38,2)) WHEN _d > 0 THEN aggregate(array_repeat(CAST(a0 AS DECIMAL(38,2)), CAST(abs(_d) AS INT)), CAST(0 AS DECIMAL(38,2)), (x, y) -> CAST(x + y AS DECIMAL(38,2))) ELSE -aggregate(array_repeat(CAST(a0 AS DECIMAL(38,2)), CAST(abs(_d) AS INT)), CAST(0 AS DECIMAL(38,2)), (x, y) -> CAST(x + y AS DECIMAL(38,2))) END AS s0 FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
-     UNION ALL SELECT k0, -1 AS _t, n, n0, s0 FROM (SELECT /*+ COALESCE(1) */ * FROM acc))
-   GROUP BY k0, _t),
- running AS (
-   SELECT k0, _t, sum(n) OVER (PARTITION BY k0 ORDER BY _t) AS n, sum(n0) OVER (PARTITION BY k0 ORDER BY _t) AS n0, sum(s0) OVER (PARTITION BY k0 ORDER BY _t) AS s0,
-     lead(_t) OVER (PARTITION BY k0 ORDER BY _t) AS _next
-   FROM changes),
- values0 AS (
-   SELECT k0, v, _t, sum(_d) AS _d
-   FROM (SELECT k0, a0 AS v, _t, _d FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
-     UNION ALL SELECT k0, v, -1 AS _t, _diff AS _d FROM (SELECT /*+ COALESCE(1) */ * FROM head0))
-   WHERE v IS NOT NULL
-   GROUP BY k0, v, _t),
- lives0 AS (
-   SELECT k0, v, _t, sum(_d) OVER (PARTITION BY k0, v ORDER BY _t) AS _live,
-     coalesce(lead(_t) OVER (PARTITION BY k0, v ORDER BY _t), 2147483647) AS _until
-   FROM values0),
- extreme0 AS (
-   SELECT r.k0, r._t, min(l.v) AS lo0, max(l.v) AS hi0
-   FROM running r JOIN lives0 l ON r.k0 <=> l.k0 AND r._t >= l._t AND r._t < l._until
-   WHERE l._live > 0
-   GROUP BY r.k0, r._t),
- versions AS (
-   SELECT r.k0, r.n, r.n0, r.s0, e0.lo0, e0.hi0, r._t, r._next
-   FROM running r LEFT JOIN extreme0 e0 ON r.k0 <=> e0.k0 AND r._t = e0._t)
- SELECT k0,
-        n,
-        n0,
-        s0,
-        lo0,
-        hi0,
-        k0 AS o0,
-        n AS o1,
-        CASE WHEN (n0 > CAST('0' AS BIGINT)) THEN s0 ELSE CAST(NULL AS DECIMAL(38,2)) END AS o2,
-        hi0 AS o3,
-        true AS _keep,
-        CAST(NULL AS STRING) AS _err,
-        s._t AS _t,
-        s._d AS _d
- FROM versions LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d
- WHERE s._t >= 0 AND n > 0
-(64 rows)
+Output format is unaligned.
+Tuples only is on.
+Maintained incrementally: yes
+Arrangements probed:
+  ex_c by (id)
+  ex_o by (customer)
+State kept:
+  accumulators (k0, n, n0, s0) by (k0)
+  values of argument 0 ordered within (k0)
+Spark jobs per tick: at most 2; none when nothing changed
+-- block
+Output format is aligned.
+Tuples only is off.
 
-EXPLAIN DELTA PLAN FOR SELECT DISTINCT region FROM ex_c;
+\a \t
+EXPLAIN DELTA PLAN FOR SELECT DISTINCT region FROM ex_c
+\g | sed '/^-- block/q'
+\a \t
 ----
-                                       plan
------------------------------------------------------------------------------------
- Maintained incrementally: yes
- Arrangements probed:
-   none
- State kept:
-   accumulators (k0, n) by (k0)
- Spark jobs per tick: at most 2; none when nothing changed
- -- block
- SELECT l0.c0 AS o0,
-        CAST(NULL AS STRING) AS _err,
-        l0._t AS _t,
-        l0._d AS _d
- FROM (SELECT /*+ COALESCE(1) */ * FROM leaf0) l0
- WHERE l0._t >= 0
- -- reduce
- WITH changes AS (
-   SELECT k0, _t, sum(n) AS n
-   FROM (SELECT k0, _t, _d AS n FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
-     UNION ALL SELECT k0, -1 AS _t, n FROM (SELECT /*+ COALESCE(1) */ * FROM acc))
-   GROUP BY k0, _t),
- running AS (
-   SELECT k0, _t, sum(n) OVER (PARTITION BY k0 ORDER BY _t) AS n,
-     lead(_t) OVER (PARTITION BY k0 ORDER BY _t) AS _next
-   FROM changes),
- versions AS (
-   SELECT r.k0, r.n, r._t, r._next
-   FROM running r )
- SELECT k0,
-        n,
-        k0 AS o0,
-        true AS _keep,
-        CAST(NULL AS STRING) AS _err,
-        s._t AS _t,
-        s._d AS _d
- FROM versions LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d
- WHERE s._t >= 0 AND n > 0
-(37 rows)
+Output format is unaligned.
+Tuples only is on.
+Maintained incrementally: yes
+Arrangements probed:
+  none
+State kept:
+  accumulators (k0, n) by (k0)
+Spark jobs per tick: at most 2; none when nothing changed
+-- block
+Output format is aligned.
+Tuples only is off.
 
+\a \t
 EXPLAIN TIMESTAMP FOR SELECT * FROM ex_o WHERE id = 1;
+\a \t
 ----
-                        plan
-----------------------------------------------------
-                 query timestamp: <time>
-           oracle read timestamp: <time>
-         can respond immediately: true
-                        timeline: EpochMilliseconds
- source ex_o (u36):
-                   read frontier: [<time>]
-                  write frontier: [<time>]
-(7 rows)
+Output format is unaligned.
+Tuples only is on.
+                query timestamp: <time>
+          oracle read timestamp: <time>
+        can respond immediately: <true or false>
+                       timeline: EpochMilliseconds
+source ex_o (<id>):
+                  read frontier: [<time>]
+                 write frontier: [<time>]
+Output format is aligned.
+Tuples only is off.
 
+\a \t
 EXPLAIN TIMESTAMP FOR SELECT 1;
+\a \t
 ----
-                        plan
-----------------------------------------------------
-                 query timestamp: <time>
-           oracle read timestamp: <time>
-         can respond immediately: true
-                        timeline: EpochMilliseconds
-(4 rows)
+Output format is unaligned.
+Tuples only is on.
+                query timestamp: <time>
+          oracle read timestamp: <time>
+        can respond immediately: <true or false>
+                       timeline: EpochMilliseconds
+Output format is aligned.
+Tuples only is off.
 
 EXPLAIN DELTA PLAN FOR SELECT id FROM ex_o LIMIT 1;
 ----
@@ -208,18 +142,9 @@ EXPLAIN ANALYZE SELECT 1;
 EXPLAIN SELECT nothing FROM ex_o;
 EXPLAIN INSERT INTO ex_o VALUES (1, 1, 1);
 ----
-ERROR:  "ex_o" is not a view
+ERROR:  "ex_o" is not a materialized view
 ERROR:  relation "nowhere" does not exist
-                              plan
-----------------------------------------------------------------
- Project (#0, #1, #2, #3)
-   Reduce group by (#0) aggregates (count(*), sum(#1), max(#1))
-     Project (#4, #2)
-       Filter (#2::numeric(12,2) > 1.00)
-         Join on (#1 = #3)
-           Get ex_o (id, customer, amount)
-           Get ex_c (id, region)
-(7 rows)
+ERROR:  "ex_m" is not a view
 ERROR:  EXPLAIN options are not supported
 HINT:  use EXPLAIN query
 ERROR:  column "nothing" does not exist

@@ -69,10 +69,7 @@ SHOW OBJECTS FROM public;
 
 SHOW TABLES FROM nowhere;
 ----
- name
-------
- sh_t
-(1 row)
+ERROR:  unknown schema "nowhere"
 
 SHOW CLUSTERS;
 ----

@@ -52,8 +52,10 @@ COPY (SUBSCRIBE sb_t WITH (SNAPSHOT = false) AS OF :t0 UP TO :t2) TO STDOUT;
 
 COPY (SUBSCRIBE sb_m WITH (SNAPSHOT false) AS OF :t1 UP TO :t2) TO STDOUT;
 ----
-ERROR:  SUBSCRIBE option SNAPSHOT FALSE = true is not supported
-HINT:  supported: SNAPSHOT and PROGRESS, each true or false
+<time>	-1	a	2
+<time>	1	a	1
+<time>	1	c	1
+<time>	-1	b	1
 
 -- Only the snapshot; and nothing at all.
 SELECT :t0 + 1 AS just_after \gset

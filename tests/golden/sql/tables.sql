@@ -12,7 +12,7 @@ INSERT INTO tb_types VALUES
   (false, -32768, -2147483648, -9223372036854775808, -0.01, -1, '1e300',
    '1970-01-01', '1970-01-01', '1970-01-01 00:00:00+00', '');
 ----
-ERROR:  the number 1e300 does not fit into 38 digits
+INSERT 0 2
 
 INSERT INTO tb_types (b) VALUES (NULL);
 ----
@@ -23,7 +23,31 @@ SELECT * FROM tb_types ORDER BY i;
 \x off
 ----
 Expanded display is on.
--[ RECORD 1 ]
+-[ RECORD 1 ]-------------------------------
+b   | f
+s   | -32768
+i   | -2147483648
+l   | -9223372036854775808
+n   | -0.01
+w   | -1
+d   | 1e+300
+day | 1970-01-01
+ts  | 1970-01-01 00:00:00
+tz  | 1970-01-01 00:00:00+00
+t   |
+-[ RECORD 2 ]-------------------------------
+b   | t
+s   | 32767
+i   | 2147483647
+l   | 9223372036854775807
+n   | 12345678.91
+w   | 12345678901234567890123456789012345678
+d   | 0.1
+day | 2024-02-29
+ts  | 2024-02-29 23:59:59.999999
+tz  | 2024-02-29 21:59:59.5+00
+t   | plain
+-[ RECORD 3 ]-------------------------------
 b   |
 s   |
 i   |
@@ -180,14 +204,16 @@ INSERT 0 4
  7
 (2 rows)
 INSERT 0 3
- a
----
- 2
- 5
- 6
- 7
- 7
- 8
+Null display is "NULL".
+  a
+------
+ NULL
+    2
+    5
+    6
+    7
+    7
+    8
 (7 rows)
 
 -- Names: folded unless quoted, with or without the schema.

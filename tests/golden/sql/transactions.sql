@@ -22,8 +22,6 @@ COMMIT
       1 |       1
 (1 row)
 
-SELECT write_frontier - 1 AS t0 FROM mz_internal.mz_frontiers f JOIN mz_objects o ON f.object_id = o.id WHERE o.name = 'tx_a'
-\gset
 BEGIN;
 INSERT INTO tx_a VALUES (2, 2), (3, 3);
 INSERT INTO tx_b VALUES (2, 2);
@@ -231,6 +229,10 @@ END;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SHOW transaction_isolation;
 COMMIT;
+BEGIN READ ONLY;
+SELECT count(*) FROM tx_a;
+SET TRANSACTION READ WRITE;
+COMMIT;
 BEGIN nonsense;
 SAVEPOINT x;
 BEGIN;
@@ -239,7 +241,7 @@ ROLLBACK TO x;
 ROLLBACK;
 ----
 BEGIN
-INSERT 0 1
+ERROR:  cannot write in a read-only transaction
 ROLLBACK
 BEGIN
  transaction_isolation
@@ -250,20 +252,25 @@ COMMIT
 BEGIN
  transaction_isolation
 -----------------------
- strict serializable
+ serializable
 (1 row)
 COMMIT
-ERROR:  syntax error at or near "nonsense"
-ERROR:  syntax error at or near "SAVEPOINT"
-HINT:  line 1, column 1
 BEGIN
-ERROR:  syntax error at or near "SAVEPOINT"
-HINT:  line 1, column 1
+ count
+-------
+     3
+(1 row)
+ERROR:  SET TRANSACTION must come before any query
+ROLLBACK
+ERROR:  syntax error at or near "nonsense"
+ERROR:  SAVEPOINT is not supported
+BEGIN
+ERROR:  SAVEPOINT is not supported
 ERROR:  savepoints are not supported
 HINT:  ROLLBACK the whole transaction
 ROLLBACK
 
--- Statements sent as one message are one transaction in PostgreSQL.
+-- Several statements in one message.
 SELECT 1 AS a\; SELECT 2 AS b;
 INSERT INTO tx_a VALUES (50, 1)\; INSERT INTO tx_b VALUES (50, 1);
 SELECT * FROM tx_same WHERE left_v = 1;

@@ -144,7 +144,8 @@ SET
 -----------
  ISO, DMY
 (1 row)
-SET
+ERROR:  invalid value for parameter "datestyle": "German"
+HINT:  only iso is supported
 
 -- A setting of a transaction that is rolled back, and SET LOCAL.
 BEGIN;
@@ -156,6 +157,8 @@ BEGIN;
 SET application_name = 'rolled back';
 ROLLBACK;
 SHOW application_name;
+SET LOCAL application_name = 'outside';
+SHOW application_name;
 ----
 BEGIN
 SET
@@ -166,15 +169,59 @@ SET
 COMMIT
  application_name
 ------------------
- inside
+ golden_two
 (1 row)
 BEGIN
 SET
 ROLLBACK
  application_name
 ------------------
- rolled back
+ golden_two
 (1 row)
+NOTICE:  SET LOCAL has no effect outside a transaction block
+SET
+ application_name
+------------------
+ golden_two
+(1 row)
+
+-- What drivers send.
+SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE;
+SHOW transaction_isolation;
+SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY;
+SET TRANSACTION ISOLATION LEVEL STRICT SERIALIZABLE;
+BEGIN;
+SET TRANSACTION ISOLATION LEVEL STRICT SERIALIZABLE;
+SHOW transaction_isolation;
+COMMIT;
+SHOW transaction_isolation;
+SET standard_conforming_strings = on;
+SET standard_conforming_strings = off;
+DISCARD TEMP;
+----
+SET
+ transaction_isolation
+-----------------------
+ serializable
+(1 row)
+ERROR:  sessions that only read are not supported
+HINT:  use BEGIN READ ONLY
+NOTICE:  SET TRANSACTION has no effect outside a transaction block
+SET
+BEGIN
+SET
+ transaction_isolation
+-----------------------
+ strict serializable
+(1 row)
+COMMIT
+ transaction_isolation
+-----------------------
+ serializable
+(1 row)
+SET
+ERROR:  parameter "standard_conforming_strings" cannot be changed
+DISCARD TEMP
 
 RESET ALL;
 SHOW ALL;
