@@ -187,12 +187,17 @@ def reduce_sql(shape: Shape, *, small: bool) -> str:
     outputs, predicates = finish_exprs(shape, acc)
     names = [column.name for column in acc.columns]
     errors = [error(expr, names.__getitem__) for expr in (*predicates, *outputs)]
+    failed = _first_error(errors)
+    if predicates:
+        # A group that HAVING drops does not fail.
+        holds = " AND ".join(_holds(expr, names.__getitem__) for expr in predicates)
+        failed = f"CASE WHEN {holds} THEN {failed} END"
     keep = [value(expr, names.__getitem__) for expr in predicates]
     select = [
         *names,
         *(f"{value(e, names.__getitem__)} AS o{i}" for i, e in enumerate(outputs)),
         f"{' AND '.join(f'coalesce({k}, false)' for k in keep) or 'true'} AS _keep",
-        f"{_first_error(errors)} AS _err",
+        f"{failed} AS _err",
         "s._t AS _t",
         "s._d AS _d",
     ]

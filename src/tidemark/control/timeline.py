@@ -16,13 +16,14 @@ from contextlib import asynccontextmanager
 import structlog
 
 from tidemark.clock import Clock
-from tidemark.errors import Fenced, TidemarkError, Unavailable
+from tidemark.errors import Fenced, SqlError, TidemarkError, Unavailable
 from tidemark.storage.tables import Tables, Write
 
 log = structlog.get_logger("timeline")
 
 HEARTBEAT_MS = 1_000
 MAX_BATCH = 1_000
+DROPPED = SqlError("a table that this writes to was dropped; nothing was written", sqlstate="42P01")
 
 
 class Timeline:
@@ -89,9 +90,8 @@ class Timeline:
     async def _commit_loop(self) -> None:
         while True:
             batch = await self._next_batch()
-            writes = [write for group, _ in batch for write in group]
             try:
-                time = await self.run(self._commit, writes)
+                time, refused = await self.run(self._commit, [group for group, _ in batch])
             except Exception as error:
                 self._settle(batch, error)
                 if isinstance(error, Fenced):
@@ -102,7 +102,8 @@ class Timeline:
                     log.warning("heartbeat failed, will try again", error=str(error))
                     await asyncio.sleep(0.5)
                 continue
-            for _, done in batch:
+            self._settle([one for one, no in zip(batch, refused, strict=True) if no], DROPPED)
+            for _, done in (one for one, no in zip(batch, refused, strict=True) if not no):
                 if not done.done():
                     done.set_result(time)
                 self._queue.task_done()
@@ -130,9 +131,13 @@ class Timeline:
             batch.append(self._queue.get_nowait())
         return batch
 
-    def _commit(self, writes: list[Write]) -> int:
+    def _commit(self, groups: list[list[Write]]) -> tuple[int, list[bool]]:
+        """Commit all groups but those that write to a table that is gone: when, and which."""
+        refused = [any(w.shard_id not in self.tables for w in group) for group in groups]
+        writes = [w for group, no in zip(groups, refused, strict=True) if not no for w in group]
         now = self._clock.now_ms()
-        return self.tables.commit(writes, not_before=now if writes else now - now % HEARTBEAT_MS)
+        not_before = now if writes else now - now % HEARTBEAT_MS
+        return self.tables.commit(writes, not_before=not_before), refused
 
 
 class ReadHolds:

@@ -84,6 +84,9 @@ class Tables:
         assert self._upper.time is not None
         return max(self._upper.time - 1, 0)
 
+    def __contains__(self, shard_id: str) -> bool:
+        return shard_id in self._tables
+
     def drop(self, shard_id: str) -> None:
         self._tables.pop(shard_id, None)
         self._client.finalize(shard_id)
