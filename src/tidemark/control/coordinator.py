@@ -18,7 +18,7 @@ from tidemark.compute.clusterd import encode_table
 from tidemark.compute.dataflow import holder_of, state_shards
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Configure, DataflowSpec, Peek
-from tidemark.control.catalog import Catalog, Item
+from tidemark.control.catalog import SHARD, Catalog, Item
 from tidemark.control.cluster import Cluster
 from tidemark.control.system import BY_ID, RELATIONS
 from tidemark.control.timeline import ReadHolds, Timeline
@@ -70,6 +70,7 @@ class Coordinator:
         self._compaction: asyncio.Task | None = None
 
     def start(self) -> None:
+        self._sweep()
         self.timeline.start()
         self.cluster.start(self._configuration())
         self._compaction = asyncio.create_task(self._compact_loop(), name="allow-compaction")
@@ -162,7 +163,9 @@ class Coordinator:
 
     async def wait_readable(self, shard: str, as_of: int) -> None:
         """Until the shard is complete up to `as_of`."""
+        token = -1
         while True:
+            token = await self.change(token)
             state = self.client.state(shard)
             if state.since.is_empty:
                 raise SqlError("the relation was dropped", sqlstate="42P01")
@@ -173,7 +176,12 @@ class Coordinator:
                 )
             if state.upper.covers(as_of):
                 return
+
+    async def change(self, token: int) -> int:
+        """Until anything may have changed since `token` was returned; asking is cheap."""
+        while (fresh := self.client.consensus.change_token()) == token:
             await asyncio.sleep(LOOK_EVERY)
+        return fresh
 
     # Writing.
 
@@ -287,6 +295,26 @@ class Coordinator:
                 self.client.finalize(shard)
         if item.shard is not None:
             self.client.finalize(item.shard)
+
+    def _sweep(self) -> None:
+        """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds."""
+        known = {SHARD, LOG_SHARD}
+        holders = set()
+        for item in self.catalog.items.values():
+            known |= {item.shard or "", item.source.remap if item.source else ""}
+            if item.kind == "materialized-view" and item.plan is not None:
+                known |= set(state_shards(item.id, item.plan))
+                holders.add(holder_of(item.id))
+        stored = self.client.consensus.keys()
+        for shard in stored:
+            state = self.client.state(shard)
+            if shard not in known and not state.is_tombstone:
+                log.info("dropping a shard that nothing refers to", shard=shard)
+                self.client.finalize(shard)
+                continue
+            for holder in state.holds:
+                if holder.startswith(holder_of("")) and holder not in holders:
+                    self.client.open_critical_since(shard, holder).release()
 
     def _check_free(self, name: tuple[str, ...]) -> None:
         if not in_public(name):

@@ -61,6 +61,22 @@ async def serve(options: Options, on_ready: Callable[[Coordinator, int], None]) 
     host, port = options.address
     options.data.mkdir(parents=True, exist_ok=True)
     lock = _lock(options.data)
+    leading: list[Coordinator] = []
+
+    def session(*, user: str, database: str, options: dict[str, str]) -> Session:
+        if not leading:
+            raise Unavailable("the server is starting", hint="try again in a moment")
+        return Session(leading[0], user=user, database=database, options=options)
+
+    # The port first: who cannot listen must not take the lead from someone who can.
+    server = Server(session, host=host, port=port)
+    try:
+        await server.start()
+    except OSError as error:
+        raise Unavailable(
+            f"cannot listen on {options.listen}: {error.strerror}",
+            hint="is another server running there? choose another with --listen",
+        ) from error
     client = PersistClient.open(blob=options.blob_uri, consensus=options.consensus_uri)
     client.start_maintenance()
     coordinator = Coordinator(
@@ -70,22 +86,11 @@ async def serve(options: Options, on_ready: Callable[[Coordinator, int], None]) 
         consensus=options.consensus_uri,
         spark_master=options.spark_master,
     )
+    leading.append(coordinator)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
-
-    def session(*, user: str, database: str, options: dict[str, str]) -> Session:
-        return Session(coordinator, user=user, database=database, options=options)
-
-    server = Server(session, host=host, port=port)
-    try:
-        await server.start()
-    except OSError as error:
-        raise Unavailable(
-            f"cannot listen on {options.listen}: {error.strerror}",
-            hint="is another server running there? choose another with --listen",
-        ) from error
     coordinator.start()
     on_ready(coordinator, server.port)
     stopping = asyncio.create_task(stop.wait())

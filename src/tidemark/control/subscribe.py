@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidemark.compute.peek import data_error
 from tidemark.control.catalog import Item
-from tidemark.control.coordinator import LOOK_EVERY, Coordinator
+from tidemark.control.coordinator import Coordinator
 from tidemark.errors import SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, consolidate
@@ -53,15 +53,16 @@ async def subscribe(
             for batch in _changes(await asyncio.to_thread(reader.snapshot, as_of), columns):
                 yield batch
         lower = Frontier(as_of + 1)
+        token = -1
         while up_to is None or lower < Frontier(up_to):
             assert lower.time is not None
+            token = await coordinator.change(token)
             upper = coordinator.client.state(item.shard).upper
             if upper.is_empty:
                 raise SqlError(f'relation "{item.name}" was dropped', sqlstate="42P01")
             if up_to is not None:
                 upper = min(upper, Frontier(up_to))
             if not lower < upper:
-                await asyncio.sleep(LOOK_EVERY)
                 continue
             found = consolidate(await asyncio.to_thread(reader.updates, lower, upper))
             for batch in _changes(found, columns):
