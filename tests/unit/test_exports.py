@@ -1,0 +1,19 @@
+"""The public face is what `tidemark` names, and nothing crept into it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import tidemark
+
+
+def test_public_names() -> None:
+    assert tidemark.__all__ == ["At", "Region", "open_region"]
+    for name in tidemark.__all__:
+        assert getattr(tidemark, name).__name__ == name
+
+
+def test_the_package_imports_without_spark() -> None:
+    script = "import sys, tidemark, tidemark.persist; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
