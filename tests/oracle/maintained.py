@@ -40,6 +40,10 @@ from tidemark.persist.updates import row_names
 Contents = Counter[Row]
 
 
+class Died(Exception):
+    """What the tests let a dataflow die of."""
+
+
 class Catalog:
     """A resolver of a history's tables; collection ids and shard ids are their names."""
 
@@ -181,6 +185,18 @@ class View:
         """All that the view reads and writes."""
         assert self.flow is not None
         return (*self.inputs.values(), *self.flow.shards)
+
+
+def die_after(flow: Dataflow, appends: int) -> None:
+    """Have the next flush write only that many of the dataflow's shards."""
+    flush = list(reversed(flow._sinks.values()))[:appends]
+
+    def dying() -> None:
+        for sink in flush:
+            sink.flush()
+        raise Died
+
+    flow._flush = dying  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def oracle(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from histories import MONEY, History, Table, Update
-from maintained import Contents, Inputs, View, contents
+from maintained import Contents, Died, Inputs, View, contents, die_after
 from pyspark.sql import SparkSession
 from queries import Query
 
@@ -328,6 +328,28 @@ def test_replicas_race(client: PersistClient, make: Make, monkeypatch: pytest.Mo
         thread.join()
     assert not failures, failures
     assert client.open_reader(view.output).upper == Frontier(history.end)
+    view.check()
+
+
+@pytest.mark.parametrize("appends", [0, 1, 2, 3])
+def test_dying_while_hydrating(appends: int, client: PersistClient, make: Make) -> None:
+    """A first start that wrote only some of its shards; more came before the next."""
+    history = sales(10, steps=2)
+    view = make(history, TOTALS)
+    view.ask_oracle()
+    inputs = Inputs(client, history)
+    inputs.load()
+    flow = view.dataflow()
+    assert len(flow.shards) == 4
+    die_after(flow, appends)
+    with pytest.raises(Died):
+        flow.start()
+    inputs.advance(history.steps[0])
+    view.start()
+    view.tick()
+    view.check()
+    inputs.advance(history.steps[1])
+    view.tick()
     view.check()
 
 

@@ -18,23 +18,18 @@ from pathlib import Path
 
 import pytest
 from histories import History, random_history
-from maintained import Inputs, View
+from maintained import Died, Inputs, View, die_after
 from pyspark.sql import SparkSession
 from queries import random_query
 
 from tidemark.compute import dataflow, peek, run
-from tidemark.compute.dataflow import Dataflow
 from tidemark.errors import Unsupported
 from tidemark.persist import PersistClient, arrange, compact, frames
 
-QUIET = range(1, 15)
+QUIET = range(1, 13)
 RESTARTS = range(101, 107)
-LARGE = range(201, 204)
+LARGE = range(201, 203)
 SOAK = range(1000, 1000 + int(os.environ.get("TIDEMARK_ORACLE_SEEDS", "40")))
-
-
-class Died(Exception):
-    """What the tests let a dataflow die of."""
 
 
 @pytest.mark.parametrize("seed", QUIET)
@@ -156,18 +151,6 @@ def _trouble(rng: random.Random) -> Callable[[PersistClient, View], None]:
             view.start()
 
     return happen
-
-
-def die_after(flow: Dataflow, appends: int) -> None:
-    """Have the next flush write only that many of the dataflow's shards."""
-    flush = list(reversed(flow._sinks.values()))[:appends]
-
-    def dying() -> None:
-        for sink in flush:
-            sink.flush()
-        raise Died
-
-    flow._flush = dying  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _shrink_persist(monkeypatch: pytest.MonkeyPatch) -> None:
