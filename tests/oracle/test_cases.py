@@ -98,6 +98,20 @@ def test_global_aggregates_over_nothing(client: PersistClient, make: Make) -> No
     follow(Inputs(client, history), view)
 
 
+@pytest.mark.parametrize(
+    "on", ["a.k = b.k AND b.k = a.k", "a.k = b.k AND a.k = b.v", "a.k = b.v AND a.v = b.v"]
+)
+def test_one_column_in_several_equalities(on: str, client: PersistClient, make: Make) -> None:
+    """The probe's key names a column twice, on one side or on both."""
+    rows = ((1, 1, "a"), (1, 2, "b"), (2, 2, "c"), (None, 1, "d"))
+    updates = [Update(row, time, 1 + time % 2) for time, row in enumerate(rows)]
+    updates += [Update(rows[0], 5, -1), Update(rows[2], 6, -1)]
+    history = history_of(Table("t", TABLE, tuple(updates)), as_of=0, uppers=[2, 4, 9])
+    view = make(history, f"SELECT a.s AS x, b.s AS y FROM t a JOIN t b ON {on}")
+    view.ask_oracle()
+    follow(Inputs(client, history), view)
+
+
 # Errors are data ---------------------------------------------------------------------------------
 
 ERRORS = {
