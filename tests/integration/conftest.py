@@ -9,7 +9,7 @@ import pytest
 from serving import Serving
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     running = Serving(tmp_path_factory.mktemp("server") / "data")
     try:
