@@ -202,6 +202,19 @@ def _write_date_trunc(texts: tuple[str, ...], args: Args, type_: SqlType) -> str
     return f"CAST(date_trunc('{unit}', {texts[1]}) AS {type_.spark})"
 
 
+def _write_negate(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
+    """Spark negates decimals in 34 digits; longer ones change their sign as text."""
+    if type_.decimal[0] <= 34:
+        return f"(- {texts[0]})"
+    text = f"CAST({texts[0]} AS STRING)"
+    flipped = f"CASE WHEN {texts[0]} < 0 THEN substr({text}, 2) ELSE concat('-', {text}) END"
+    return f"CAST({flipped} AS {type_.spark})"
+
+
+def _write_abs(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
+    return f"CASE WHEN {texts[0]} < 0 THEN {_write_negate(texts, args, type_)} ELSE {texts[0]} END"
+
+
 def _write_round(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
     places = _places(args) if len(args) > 1 else 0
     return f"CAST(round({texts[0]}, {places}) AS {type_.spark})"
@@ -314,7 +327,7 @@ FUNCTIONS: dict[str, tuple[Overload, ...]] = {
             "(- nullif({0}, {min}))",
             (Failure("{0} = {min}", "'{type} out of range'"),),
         ),
-        Overload("exact", _same, "(- {0})"),
+        Overload("exact", _same, _write_negate),
         Overload("double", DOUBLE, "(- {0})"),
     ),
     "abs": (
@@ -324,7 +337,7 @@ FUNCTIONS: dict[str, tuple[Overload, ...]] = {
             "abs(nullif({0}, {min}))",
             (Failure("{0} = {min}", "'{type} out of range'"),),
         ),
-        Overload("exact", _same, "abs({0})"),
+        Overload("exact", _same, _write_abs),
         Overload("double", DOUBLE, "abs({0})"),
     ),
     "round": (

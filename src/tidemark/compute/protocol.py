@@ -55,12 +55,14 @@ class CancelPeek(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """How one dataflow or source is doing; `error` is why it is not running, if it is not."""
+    """How one dataflow or source is doing; `error` is why it is not running, if it is not, and
+    `failures` how often in a row it has failed."""
 
     id: str
     hydrated: bool
     ticks: int
     error: str | None
+    failures: int = 0
 
 
 class Statuses(msgspec.Struct, frozen=True):

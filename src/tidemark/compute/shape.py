@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from tidemark.compute.casts import cast
 from tidemark.compute.expr import (
     Call,
     Cast,
@@ -38,7 +39,10 @@ from tidemark.compute.plan import (
     Reduce,
 )
 from tidemark.errors import Unsupported
-from tidemark.types import BOOLEAN, Column
+from tidemark.types import BOOLEAN, Column, numeric
+
+SUMMABLE_DIGITS = 30
+"""Terms of a sum have at most this many digits, which leaves room for 10^8 of the largest."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -187,15 +191,29 @@ def _shape(plan: Plan) -> Shape:
 def reduction_of(reduce: Reduce) -> tuple[tuple[Expr, ...], Reduction]:
     """What a reduction needs of its input (keys, then arguments), and itself over just that."""
     keys = reduce.keys
+    aggregates = [_summable(agg) for agg in reduce.aggregates]
     # sum(x), max(x) and avg(x) share one x.
-    args = list(dict.fromkeys(agg.arg for agg in reduce.aggregates if agg.arg is not None))
+    args = list(dict.fromkeys(agg.arg for agg in aggregates if agg.arg is not None))
     moved = tuple(
         agg
         if agg.arg is None
         else msgspec.structs.replace(agg, arg=Col(len(keys) + args.index(agg.arg), agg.arg.type))
-        for agg in reduce.aggregates
+        for agg in aggregates
     )
     return (*keys, *args), Reduction(len(keys), moved)
+
+
+def _summable(agg: Aggregate) -> Aggregate:
+    """A sum must not overflow while its terms are fine: a term too large is itself the error,
+    one that goes away with its row."""
+    arg = agg.arg
+    if agg.fn not in ("sum", "avg") or arg is None or arg.type.name != "numeric":
+        return agg
+    precision, scale = arg.type.decimal
+    if precision <= SUMMABLE_DIGITS:
+        return agg
+    narrow = numeric(max(SUMMABLE_DIGITS, scale), scale)
+    return msgspec.structs.replace(agg, arg=cast(arg, narrow))
 
 
 def _block(plan: Plan) -> tuple[Block, tuple[Expr, ...]]:

@@ -30,6 +30,7 @@ class Worker:
     def __init__(self, id_: str, body: Callable[[Worker], None]):
         self.id = id_
         self.error: str | None = None
+        self.failures = 0
         self.hydrated = False
         self.ticks = 0
         self.stopping = threading.Event()
@@ -38,27 +39,27 @@ class Worker:
         self._thread.start()
 
     def status(self) -> Status:
-        return Status(self.id, self.hydrated, self.ticks, self.error)
+        return Status(self.id, self.hydrated, self.ticks, self.error, self.failures)
 
     def stop(self) -> None:
         self.stopping.set()
         self._thread.join(timeout=30)
 
     def healthy(self) -> None:
-        self.error = None
+        self.error, self.failures = None, 0
 
     def _run(self) -> None:
-        failures = 0
         while not self.stopping.is_set():
             try:
                 self._body(self)
             except Exception as error:
                 if self.stopping.is_set():
                     return
-                failures = failures + 1 if self.error else 1
-                self.error = f"{type(error).__name__}: {error}"
+                self.failures += 1
+                line = next(iter(str(error).splitlines()), "")
+                self.error = f"{type(error).__name__}: {line[:300]}"
                 log.error("failed, will resume", id=self.id, exc_info=True)
-                self.stopping.wait(PAUSES[min(failures, len(PAUSES)) - 1])
+                self.stopping.wait(PAUSES[min(self.failures, len(PAUSES)) - 1])
 
 
 def dataflow_worker(id_: str, make: Callable[[], Dataflow], client: PersistClient) -> Worker:

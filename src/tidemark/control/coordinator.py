@@ -22,7 +22,7 @@ from tidemark.control.catalog import SHARD, Catalog, Item
 from tidemark.control.cluster import Cluster
 from tidemark.control.system import BY_ID, RELATIONS
 from tidemark.control.timeline import ReadHolds, Timeline
-from tidemark.errors import AsOfBeforeSince, SqlError, Unsupported
+from tidemark.errors import AsOfBeforeSince, SqlError, Unavailable, Unsupported
 from tidemark.frontier import Frontier
 from tidemark.persist import CRITICAL, PersistClient
 from tidemark.storage.tables import Tables, Write
@@ -41,6 +41,8 @@ MAX_LAG_MS = 300_000
 
 COMPACT_EVERY = 5.0
 LOOK_EVERY = 0.01
+GIVE_UP_AFTER = 5
+"""Failures in a row after which readers are told instead of kept waiting."""
 
 
 class Coordinator:
@@ -176,6 +178,17 @@ class Coordinator:
                 )
             if state.upper.covers(as_of):
                 return
+            self._check_running(shard)
+
+    def _check_running(self, shard: str) -> None:
+        """Waiting for something that fails again and again would be waiting for ever."""
+        for item in self.catalog.items.values():
+            status = self.cluster.statuses.get(item.parent or item.id)
+            if item.shard == shard and status is not None and status.failures >= GIVE_UP_AFTER:
+                raise Unavailable(
+                    f'"{item.name}" is not being kept up to date: {status.error}',
+                    hint="it is tried again all the time; if that does not help, drop and create it",
+                )
 
     async def change(self, token: int) -> int:
         """Until anything may have changed since `token` was returned; asking is cheap."""

@@ -56,6 +56,12 @@ _OIDS = {
         "numeric",
     )
 }
+TOO_DEEP = SqlError(
+    "the statement is nested too deeply",
+    hint="split it up, or put the values into a table",
+    sqlstate="54001",
+)
+
 _TEXT_OIDS = (25, 1043, 1042, 19)
 
 
@@ -114,6 +120,9 @@ class Session:
     async def prepare(self, sql: str, param_oids: tuple[int, ...]) -> Prepared:
         try:
             return self._prepare(sql, param_oids)
+        except RecursionError:
+            await self._let_go()
+            raise TOO_DEEP from None
         except TidemarkError:
             await self._let_go()
             raise
@@ -138,6 +147,9 @@ class Session:
         except TimeoutError as error:
             await self._let_go()
             raise Cancelled("canceling statement due to statement timeout") from error
+        except RecursionError:
+            await self._let_go()
+            raise TOO_DEEP from None
         except BaseException:
             await self._let_go()
             raise
