@@ -26,11 +26,11 @@ SETUP = (
     """CREATE SOURCE IF NOT EXISTS auction
   FROM LOAD GENERATOR AUCTION (TICK INTERVAL '100ms', SEED 7) FOR ALL TABLES""",
     """CREATE MATERIALIZED VIEW IF NOT EXISTS bids_by_region AS
-  SELECT u.region, count(*) AS bids, sum(b.amount) AS total, avg(b.amount) AS mean
+  SELECT u.region, count(*) AS bids, sum(b.amount) AS total, max(b.amount) AS highest
   FROM bids b JOIN users u ON b.buyer = u.id
   GROUP BY u.region""",
     """CREATE MATERIALIZED VIEW IF NOT EXISTS category_prices AS
-  SELECT a.category, count(*) AS bids, min(b.amount) AS lowest, max(b.amount) AS highest
+  SELECT a.category, count(*) AS bids, min(b.amount) AS lowest, avg(b.amount) AS mean
   FROM auctions a JOIN bids b ON b.auction_id = a.id
   GROUP BY a.category""",
     """CREATE MATERIALIZED VIEW IF NOT EXISTS open_auctions AS

@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.dataflow import Dataflow
 from tidemark.compute.plan import Get
+from tidemark.compute.shape import shape_of
 from tidemark.compute.sql import parse_query, plan_query
+from tidemark.errors import Unsupported
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, PersistClient, as_updates
 from tidemark.types import INTEGER, Column, arrow_schema, numeric
@@ -84,3 +86,13 @@ def test_a_term_too_large_is_an_error_that_goes_away(
     assert first == ([one], [])
     assert second == ([one], ["numeric field overflow"])
     assert third == ([one], [])
+
+
+def test_sums_that_could_not_hold_their_terms_are_refused() -> None:
+    class Wide:
+        def resolve(self, parts: tuple[str, ...]) -> Get:
+            return Get("t", (Column("n", numeric(38, 30)), Column("m", numeric(30, 28))))
+
+    with pytest.raises(Unsupported, match="too few digits"):
+        shape_of(plan_query(parse_query("SELECT sum(n) AS v FROM t"), Wide(), view=True))
+    shape_of(plan_query(parse_query("SELECT sum(m) AS v FROM t"), Wide(), view=True))

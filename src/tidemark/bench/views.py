@@ -124,7 +124,14 @@ def run(*, quick: bool, spark_master: str) -> None:
     spark = start_spark(master=spark_master, app="tidemark-bench")
     sizes = [100_000, 1_000_000] if quick else [100_000, 1_000_000, 10_000_000]
     warm, ticks = (30, 30) if quick else (100, 200)
-    results = {size: _measure(spark, console, size, warm, ticks) for size in sizes}
+    results = {}
+    for size in sizes:
+        console.print(f"{size:,} orders: {warm} ticks to warm up, then {ticks} measured ...")
+        results[size] = found = _measure(spark, console, size, warm, ticks)
+        console.print(
+            f"{size:,} orders: {found['tick_ms']:.0f} ms a tick, {found['jobs_per_tick']:.0f} jobs,"
+            f" {found['tick_vs_job_floor']:.1f} times the job floor"
+        )
     table = Table(title="orders ⋈ customers by region, 1,000 upserts a tick at 5 times")
     for name in ("", *(f"{size:,} orders" for size in sizes)):
         table.add_column(name, justify="right")

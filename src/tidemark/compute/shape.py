@@ -44,6 +44,9 @@ from tidemark.types import BOOLEAN, Column, numeric
 SUMMABLE_DIGITS = 30
 """Terms of a sum have at most this many digits, which leaves room for 10^8 of the largest."""
 
+SUMMABLE_SCALE = 22
+"""Wider numerics with more decimals than this would keep too few digits before the point."""
+
 
 class Block(msgspec.Struct, frozen=True):
     """SELECT outputs FROM leaves WHERE predicates, columns of all leaves numbered in a row."""
@@ -212,7 +215,12 @@ def _summable(agg: Aggregate) -> Aggregate:
     precision, scale = arg.type.decimal
     if precision <= SUMMABLE_DIGITS:
         return agg
-    narrow = numeric(max(SUMMABLE_DIGITS, scale), scale)
+    if scale > SUMMABLE_SCALE:
+        raise Unsupported(
+            f"{agg.fn} over {arg.type} is not supported: too few digits are left for the sum",
+            hint=f"cast to fewer decimals, e.g. {agg.fn}(x::numeric(30,10))",
+        )
+    narrow = numeric(SUMMABLE_DIGITS, scale)
     return msgspec.structs.replace(agg, arg=cast(arg, narrow))
 
 

@@ -46,7 +46,7 @@ class Options(NamedTuple):
     @property
     def address(self) -> tuple[str, int]:
         host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdigit() or int(port) > 65_535:
             raise InvalidUsage(f"--listen takes host:port, not {self.listen!r}")
         if host not in ("127.0.0.1", "localhost", "::1", "[::1]"):
             raise InvalidUsage(
@@ -59,7 +59,10 @@ class Options(NamedTuple):
 async def serve(options: Options, on_ready: Callable[[Coordinator, int], None]) -> None:
     """Run until SIGTERM or SIGINT (then stop cleanly), or until another process takes over."""
     host, port = options.address
-    options.data.mkdir(parents=True, exist_ok=True)
+    try:
+        options.data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidUsage(f"--data {options.data} cannot be a folder: {error.strerror}") from error
     lock = _lock(options.data)
     leading: list[Coordinator] = []
 

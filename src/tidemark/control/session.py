@@ -384,8 +384,11 @@ class Session:
                 hint="COMMIT first, or run it in a transaction of its own",
                 sqlstate="25001",
             )
-        # Nobody else's write should have to wait while a replica starts.
+        # Nobody else's write should have to wait while a replica starts, or a view catches up.
         await self.coordinator.cluster.wait_ready()
+        recent = self.coordinator.timestamp(plan, strict=True)
+        for shard in self.coordinator.shards_of(plan).values():
+            await self.coordinator.wait_readable(shard, recent)
         async with AsyncExitStack() as stack:
             lock = stack if transaction is None else transaction.exclusive
             if transaction is None or not transaction.is_exclusive:

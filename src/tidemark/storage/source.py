@@ -96,8 +96,11 @@ class Ingestion:
         if time < upper.time:
             return upper
         before = self._remap.offset_at(upper.time - 1)
-        elapsed = time - (upper.time - 1) if upper.time > 1 else self.interval_ms
-        offset = before + min(elapsed, MAX_CATCH_UP_MS) // self._tick_ms
+        # Ticks lie on a grid of absolute times, so none is lost between two bindings.
+        since = max(upper.time - 1, time - MAX_CATCH_UP_MS)
+        if upper.time == 1:
+            since = time - self.interval_ms
+        offset = before + time // self._tick_ms - since // self._tick_ms
         if self._up_to is not None:
             offset = max(before, min(offset, self._up_to))
         return self._remap.mint(time, offset)

@@ -21,14 +21,14 @@ SHARDS = {"users": "u", "auctions": "a", "bids": "b"}
 OPTIONS = {"seed": 3, "users": 20, "history": 25}
 
 
-def ingestion(client: PersistClient) -> Ingestion:
+def ingestion(client: PersistClient, tick_ms: int = 100) -> Ingestion:
     return Ingestion(
         "s",
         generator("auction", dict(OPTIONS)),
         client=client,
         remap="remap",
         shards=SHARDS,
-        tick_ms=100,
+        tick_ms=tick_ms,
         interval_ms=1_000,
     )
 
@@ -109,6 +109,22 @@ def _crash_after(running: Ingestion, appends: int) -> None:
         patch.setattr(WriteHandle, "append", append)
         with contextlib.suppress(KeyboardInterrupt):
             running.step()
+
+
+@pytest.mark.parametrize(("tick_ms", "steps"), [(100, 600), (300, 200), (5_000, 12), (60_000, 1)])
+def test_no_tick_is_lost_between_bindings(tick_ms: int, steps: int) -> None:
+    client, clock = fresh()
+    running = ingestion(client, tick_ms)
+    running.step()
+    clock.advance(1_000)
+    running.step()
+    remap = Remap(client, "remap")
+    assert remap.upper.time is not None
+    before = remap.offset_at(remap.upper.time - 1)
+    for _ in range(60):
+        clock.advance(1_000)
+        running.step()
+    assert remap.offset_at(remap.upper.time - 1) - before == steps
 
 
 def test_a_binding_is_never_contradicted() -> None:
