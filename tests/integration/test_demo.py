@@ -105,7 +105,7 @@ def test_demo_is_right_at_every_look_and_continues(demo: Demo, spark: SparkSessi
     eventually("the live table", lambda: "bids_by_region" in demo.output)
     before = bids(demo)
     assert demo.interrupt() == 0
-    assert not demo.running, "something was left running"
+    eventually("nothing left running", lambda: not demo.running)
     assert "the next start continues" in demo.output
 
     demo.start()

@@ -8,10 +8,12 @@ dies it stops at once; whoever watches it starts it again.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -225,6 +227,11 @@ def main(argv: list[str] | None = None) -> None:
     server.shutdown()
     client.close()
     spark.stop()
+    # The JVM ends when its standard input does; who waits for us waits for it, too.
+    if jvm.stdin is not None:
+        jvm.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        jvm.wait(timeout=10)
     sys.exit(0)
 
 
