@@ -13,7 +13,11 @@ from serving import Serving
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     running = Serving(tmp_path_factory.mktemp("server") / "data")
     try:
-        yield running.start()
+        running.start()
+        with running.connect() as connection:
+            # Answered by the cluster, so from here on it is up.
+            connection.execute("SELECT count(*) FROM mz_catalog.mz_objects")
+        yield running
     finally:
         running.destroy()
 

@@ -60,7 +60,10 @@ def _hydration(coordinator: Coordinator) -> list[tuple]:
     for item in coordinator.catalog.items.values():
         if item.kind in ("source", "materialized-view"):
             status = coordinator.cluster.statuses.get(item.id)
-            hydrated = bool(status and status.hydrated)
+            # The shards know at once; the replica's own word comes once a second.
+            shards = item.source.shards.values() if item.source else [item.shard or ""]
+            uppers = [coordinator.client.state(shard).upper for shard in shards]
+            hydrated = all(upper.covers(item.as_of) for upper in uppers)
             error = status.error if status else None
             found.append((item.id, coordinator.cluster.name, hydrated, error))
     return found
