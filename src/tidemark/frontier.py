@@ -13,8 +13,6 @@ from typing import ClassVar
 import msgspec
 
 MIN_TIME = 0
-MAX_TIME = 2**63 - 2
-"""The last timestamp; `_time` is a signed BIGINT, and one more must still fit."""
 
 
 class Frontier(msgspec.Struct, frozen=True, array_like=True):

@@ -19,7 +19,6 @@ import threading
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 import pyarrow.flight as flight
 import structlog
 from py4j.protocol import Py4JNetworkError
@@ -241,13 +240,6 @@ def _write_private(path: Path, data: bytes) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
     aside.replace(path)
-
-
-def encode_table(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
 
 
 if __name__ == "__main__":

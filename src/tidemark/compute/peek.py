@@ -16,6 +16,7 @@ from tidemark.compute.plan import Get, Plan, inputs_of
 from tidemark.compute.protocol import Peek
 from tidemark.compute.spark import LARGE, SMALL, session_for
 from tidemark.errors import Cancelled, Corruption, DataError, TidemarkError
+from tidemark.ipc import decode_table
 from tidemark.persist import DIFF, ERR, PersistClient
 from tidemark.persist.frames import SMALL_ROWS, local_frame, snapshot_frame, stored_rows
 from tidemark.types import Column, arrow_schema
@@ -43,7 +44,7 @@ def run_peek(spark: SparkSession, client: PersistClient, peek: Peek) -> pa.Table
         for get in dict.fromkeys(_gets(peek.plan)):
             names[get] = f"get{len(names)}"
             if get.id in peek.given:
-                table = pa.ipc.open_stream(pa.py_buffer(peek.given[get.id])).read_all()
+                table = decode_table(peek.given[get.id])
                 frame = local_frame(session, _positional(table, get.columns))
             else:
                 shard = peek.shards[get.id]

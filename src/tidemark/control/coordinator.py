@@ -14,7 +14,6 @@ import pyarrow as pa
 import structlog
 
 from tidemark.clock import Clock
-from tidemark.compute.clusterd import encode_table
 from tidemark.compute.dataflow import holder_of, state_shards
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Configure, DataflowSpec, Peek
@@ -24,6 +23,7 @@ from tidemark.control.system import BY_ID, RELATIONS
 from tidemark.control.timeline import ReadHolds, Timeline
 from tidemark.errors import AsOfBeforeSince, SqlError, Unavailable, Unsupported
 from tidemark.frontier import Frontier
+from tidemark.ipc import encode_table
 from tidemark.persist import CRITICAL, PersistClient
 from tidemark.storage.tables import Tables, Write
 from tidemark.types import arrow_schema

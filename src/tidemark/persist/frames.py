@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidemark.errors import InvalidUsage
+from tidemark.ipc import decode_table
 from tidemark.persist.blob import FileBlob, sync_folder
 from tidemark.persist.client import PersistClient
 from tidemark.persist.part import describe
@@ -76,11 +77,7 @@ def _updates_frame(
 ) -> DataFrame:
     parts = [part for batch in batches for part in batch.parts]
     files = [client.blob.uri(part.key) for part in parts if part.key is not None]
-    inline = [
-        pa.ipc.open_stream(pa.py_buffer(part.inline)).read_all()
-        for part in parts
-        if part.inline is not None
-    ]
+    inline = [decode_table(part.inline) for part in parts if part.inline is not None]
     frames = []
     if files:
         frames.append(spark.read.schema(spark_schema(schema)).parquet(*files))

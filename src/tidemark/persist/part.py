@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidemark.errors import Corruption
+from tidemark.ipc import decode_table, encode_table
 from tidemark.persist.blob import Blob
 from tidemark.persist.keyhash import key_hash
 from tidemark.persist.state import Part
@@ -51,7 +52,7 @@ def write_parts(
 
 def read_part(blob: Blob, part: Part, schema: pa.Schema) -> pa.Table:
     if part.inline is not None:
-        return pa.ipc.open_stream(pa.py_buffer(part.inline)).read_all()
+        return decode_table(part.inline)
     assert part.key is not None
     data = blob.get(part.key)
     if data is None:
@@ -85,13 +86,8 @@ def describe(
 
 
 def encode_inline(updates: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
     # One compacted batch: a slice would drag its parent's buffers along.
-    compact = pa.Table.from_batches(updates.combine_chunks().to_batches()[:1], updates.schema)
-    with pa.ipc.new_stream(sink, updates.schema, options=options) as writer:
-        writer.write_table(compact if compact.num_rows == updates.num_rows else updates)
-    return sink.getvalue().to_pybytes()
+    return encode_table(updates.combine_chunks(), compression="zstd")
 
 
 def encode_parquet(updates: pa.Table) -> bytes:

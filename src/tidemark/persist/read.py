@@ -12,7 +12,6 @@ from typing import NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.errors import AsOfBeforeSince, Cancelled, InvalidUsage, Unavailable
 from tidemark.frontier import Frontier
@@ -21,7 +20,7 @@ from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart
 from tidemark.persist.source import PartSource
 from tidemark.persist.state import Batch, EpochMismatch, Hold, State
-from tidemark.persist.updates import TIME, advance, between, concat, consolidate
+from tidemark.persist.updates import advance, between, concat, consolidate
 from tidemark.persist.watch import Watch
 
 LEASE_MS = 15 * 60 * 1000
@@ -52,10 +51,6 @@ class ReadHandle:
     @property
     def upper(self) -> Frontier:
         return self._machine.refresh().upper
-
-    @property
-    def cached_upper(self) -> Frontier:
-        return self._machine.cached.upper
 
     @property
     def schema(self) -> pa.Schema:
@@ -237,8 +232,3 @@ def check_as_of(state: State, as_of: int) -> None:
             f"shard {state.shard_id} can be read from time {state.since} on, not at {as_of}",
             hint="read at a later time, or retain more history",
         )
-
-
-def times_of(updates: pa.Table) -> list[int]:
-    """The distinct times in `updates`, in order."""
-    return sorted(pc.unique(updates[TIME]).to_pylist())

@@ -26,6 +26,7 @@ import structlog
 from tidemark.clock import Clock
 from tidemark.errors import AsOfBeforeSince, Fenced, Unavailable
 from tidemark.frontier import Frontier
+from tidemark.ipc import decode_table, encode_table
 from tidemark.persist import CRITICAL, PersistClient, UpperMismatch, WriteHandle, as_updates
 from tidemark.persist.updates import concat, consolidate, negate, with_time
 
@@ -111,7 +112,7 @@ class Tables:
             pa.table(
                 {
                     "shard": pa.array(list(entries), pa.string()),
-                    "updates": pa.array([_encoded(t) for t in entries.values()], pa.binary()),
+                    "updates": pa.array([encode_table(t) for t in entries.values()], pa.binary()),
                 }
             ),
             time=time,
@@ -144,7 +145,9 @@ class Tables:
         self._upper = self._log.fetch_upper()
         if self._upper.time:
             self._logged = self._log_reader.snapshot(self._upper.time - 1)
-            self._unapplied = {e["shard"]: _decoded(e["updates"]) for e in self._logged.to_pylist()}
+            self._unapplied = {
+                e["shard"]: decode_table(e["updates"]) for e in self._logged.to_pylist()
+            }
             self._apply()
 
     def _apply(self) -> None:
@@ -157,14 +160,3 @@ class Tables:
             outcome = writer.append(updates, lower=Frontier.MIN, upper=self._upper)
             assert not isinstance(outcome, UpperMismatch), (shard_id, outcome)
         self._unapplied = None
-
-
-def _encoded(updates: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, updates.schema) as writer:
-        writer.write_table(updates)
-    return sink.getvalue().to_pybytes()
-
-
-def _decoded(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
