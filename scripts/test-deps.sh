@@ -1,22 +1,40 @@
 #!/bin/sh
-# Installs the system packages that the tests use: psql, with apt-get where possible.
+# Installs what the tests use besides Python: psql and a PostgreSQL server, Maven and with it an
+# S3 server. System packages come with apt-get where possible.
 #
 #   scripts/test-deps.sh VENV
 set -eu
 here=$(dirname "$0")
 
-install_psql() {
+install() {
     command -v apt-get >/dev/null || return 1
     if [ "$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi
     export DEBIAN_FRONTEND=noninteractive
-    $sudo apt-get install -y -qq --no-install-recommends postgresql-client >/dev/null 2>&1 && return
+    $sudo apt-get install -y -qq --no-install-recommends "$1" >/dev/null 2>&1 && return
     $sudo apt-get update -qq >/dev/null 2>&1 || return 1
-    $sudo apt-get install -y -qq --no-install-recommends postgresql-client >/dev/null
+    $sudo apt-get install -y -qq --no-install-recommends "$1" >/dev/null
+}
+
+have_postgres() {
+    command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1
 }
 
 if ! command -v psql >/dev/null; then
     echo "psql is missing; installing postgresql-client"
-    install_psql || true
+    install postgresql-client || true
 fi
 command -v psql >/dev/null ||
     "$here/untested.sh" "$1" "sessions of the real psql (install postgresql-client)"
+
+if ! have_postgres; then
+    echo "initdb is missing; installing postgresql"
+    install postgresql || true
+fi
+have_postgres || "$here/untested.sh" "$1" "consensus in PostgreSQL (install a PostgreSQL server)"
+
+if ! command -v mvn >/dev/null && ! "$here/s3-server.sh" "$1" 2>/dev/null; then
+    echo "mvn is missing; installing maven"
+    install maven || true
+fi
+"$here/s3-server.sh" "$1" ||
+    "$here/untested.sh" "$1" "blobs in S3 (install Maven, with access to a Maven repository)"

@@ -1,4 +1,4 @@
-"""Fixtures that several suites share: a Spark session, and a folder of shards."""
+"""Fixtures that several suites share: a Spark session, a folder of shards, real servers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from services import postgres_server, postgres_uri, s3_server, s3_uri, tiny_disk
 from tidemark.compute.spark import start_spark
 from tidemark.persist import PersistClient
+
+__all__ = ["client", "postgres_server", "postgres_uri", "s3_server", "s3_uri", "spark", "tiny_disk"]
 
 
 @pytest.fixture(scope="session")

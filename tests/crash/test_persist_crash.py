@@ -2,7 +2,8 @@
 
 Every writer notes in its own fsynced file what it is about to append (`intent`) and what was
 acknowledged (`ack`). In the end each acknowledged append is in exactly once, each unacknowledged
-one is in wholly or not at all, and nothing else is there.
+one is in wholly or not at all, nothing else is there, `fsck` finds nothing wrong, and a last sweep
+leaves no blob that the shard does not need.
 
     CRASH_SEED=17 pytest tests/crash/test_persist_crash.py        replays the choices of a run
 
@@ -25,21 +26,24 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import tidemark.persist.read as read_module
 from tidemark.clock import SYSTEM_CLOCK
-from tidemark.errors import AsOfBeforeSince
+from tidemark.errors import AsOfBeforeSince, InvalidUsage, Unavailable
 from tidemark.frontier import Frontier
-from tidemark.persist import Appended, PersistClient
+from tidemark.persist import Appended, Config, PersistClient, Staged
+from tidemark.persist.fsck import fsck
 from tidemark.persist.part import MissingPart, read_part
-from tidemark.persist.state import check
 from tidemark.persist.updates import updates_schema
 
 SHARD = "s"
 SCHEMA = pa.schema([("k", pa.string()), ("pad", pa.binary())])
 UPDATES = updates_schema(SCHEMA)
-ROLES = ("write", "write", "read", "upkeep", "upkeep")
-LEASE_MS = 2_000
-"""Short, so that the leases of dead readers end within the test."""
+ROLES = ("write", "write", "read", "upkeep", "upkeep", "sweep")
+CONFIG = Config(
+    lease_ms=2_000,  # Short, so that the leases of dead readers end within the test.
+    part_bytes=64 * 1024,
+    row_group_bytes=16 * 1024,
+    rollup_every=16,
+)
 
 ENOUGH = 50
 """Acknowledged appends before the test may end."""
@@ -122,12 +126,11 @@ class Worker:
 
 def verify(client: PersistClient, intents: dict[str, list], acked: set[str]) -> int:
     """Compare the shard with what was noted; how many appends it holds."""
-    state = check(client.state(SHARD))
-    for batch in state.batches:
-        for part in batch.parts:
-            assert part.key is None or client.blob.get(part.key) is not None, "a live part is gone"
-    assert state.upper.time
-    found = contents(client, state.upper.time - 1)
+    report = fsck(client, SHARD)
+    assert not report.errors, report.errors
+    upper = client.state(SHARD).upper
+    assert upper.time
+    found = contents(client, upper.time - 1)
     marks = {k for k in found if k.startswith("mark:")}
     committed = {mark.removeprefix("mark:") for mark in marks}
     assert acked <= committed, f"lost: {sorted(acked - committed)[:5]}"
@@ -137,7 +140,17 @@ def verify(client: PersistClient, intents: dict[str, list], acked: set[str]) -> 
         for k, diff in intents[name]:
             model[k] += diff
     assert found == {k: diff for k, diff in model.items() if diff}
+    check_sweeping(client)
     return len(committed)
+
+
+def check_sweeping(client: PersistClient) -> None:
+    """When the leases of the dead have ended and all is swept, only live parts are left."""
+    client.clock.sleep(2 * CONFIG.lease_ms / 1000)
+    client.sweep(SHARD, older_than_ms=0)
+    stored = {key for key, _ in client.blob.list()}
+    assert stored == {part.key for part in client.state(SHARD).parts if part.key is not None}
+    assert not fsck(client, SHARD).errors
 
 
 def noted(folder: Path) -> tuple[dict[str, list], set[str]]:
@@ -156,14 +169,16 @@ def noted(folder: Path) -> tuple[dict[str, list], set[str]]:
 
 
 def contents(client: PersistClient, as_of: int) -> dict[str, int]:
-    table = client.open_reader(SHARD).snapshot(as_of, columns=["k"])
+    table = client.open_reader(SHARD, columns=["k"]).snapshot(as_of)
     keys = table["k"].to_pylist()
     assert len(set(keys)) == len(keys), "a snapshot is consolidated"
     return dict(zip(keys, table["_diff"].to_pylist(), strict=True))
 
 
 def open_client(folder: Path) -> PersistClient:
-    return PersistClient.open(blob=f"file://{folder}/blob", consensus=f"sqlite://{folder}/c.db")
+    return PersistClient.open(
+        blob=f"file://{folder}/blob", consensus=f"sqlite://{folder}/c.db", config=CONFIG
+    )
 
 
 # What runs in the workers
@@ -204,11 +219,25 @@ def write(client: PersistClient, folder: Path, name: str, chance: random.Random)
                 ],
                 schema=UPDATES,
             )
-            outcome = writer.compare_and_append(updates, lower=lower, upper=upper)
+            try:
+                outcome = writer.compare_and_append(
+                    handed_on(writer.stage(updates)) if chance.random() < 0.3 else updates,
+                    lower=lower,
+                    upper=upper,
+                )
+            except InvalidUsage as error:
+                # The sweeper was faster than this process: it must stage anew.
+                assert "staged too long ago" in str(error)  # noqa: PT017
+                continue
             if isinstance(outcome, Appended):
                 break
         note("ack", intent, None)
         mine += fresh
+
+
+def handed_on(batch: Staged) -> Staged:
+    """As it would come from another process. If it loses, it stays behind as garbage."""
+    return Staged.from_bytes(batch.to_bytes())
 
 
 def read(client: PersistClient, folder: Path, name: str, chance: random.Random) -> None:
@@ -235,8 +264,8 @@ def read(client: PersistClient, folder: Path, name: str, chance: random.Random) 
                 assert found == contents(open_client(folder), as_of), "another client differs"
         except AsOfBeforeSince:
             continue  # Between the look at the upper and the lease the shard moved on.
-        except MissingPart:
-            if client.clock.now_ms() <= begun + LEASE_MS:
+        except (MissingPart, Unavailable):
+            if client.clock.now_ms() <= begun + CONFIG.lease_ms:
                 raise
             continue  # Too slow for its own lease.
         assert set(found.values()) <= {1}
@@ -258,13 +287,20 @@ def upkeep(client: PersistClient, folder: Path, name: str, chance: random.Random
         client.maintain(SHARD)
 
 
+def sweep(client: PersistClient, folder: Path, name: str, chance: random.Random) -> None:
+    """Give up what others stage, much too early: they must notice and lose nothing."""
+    while True:
+        client.clock.sleep(chance.random() * 0.2)
+        client.sweep(SHARD, older_than_ms=chance.randrange(300))
+
+
 def main(folder: Path, role: str, name: str) -> None:
-    read_module.LEASE_MS = LEASE_MS
     chance = random.Random(name)
     try:
         client = open_client(folder)
         print("at work", flush=True)
-        {"write": write, "read": read, "upkeep": upkeep}[role](client, folder, name, chance)
+        roles = {"write": write, "read": read, "upkeep": upkeep, "sweep": sweep}
+        roles[role](client, folder, name, chance)
     except BaseException:
         (folder / f"{name}.failed").write_text(traceback.format_exc())
         raise

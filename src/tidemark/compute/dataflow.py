@@ -36,7 +36,7 @@ from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, PersistClient
 from tidemark.persist.arrange import Arrangement
-from tidemark.persist.frames import snapshot_frame, stage_frame, stored_rows
+from tidemark.persist.frames import snapshot_frame, stage_frame
 from tidemark.persist.updates import consolidate, row_names, split_errors
 from tidemark.types import Column, arrow_schema
 
@@ -285,9 +285,7 @@ class Dataflow:
         self._hold()
         for sink in self._sinks.values():
             sink.start(Frontier.MIN)
-        stored = sum(
-            stored_rows(self._client.state(r.shard_id).batches) for r in self._inputs.values()
-        )
+        stored = sum(self._client.state(r.shard_id).rows for r in self._inputs.values())
         log.info("hydrating", dataflow=self.id, as_of=as_of, stored_updates=stored)
         if stored > LARGE_ROWS and all(sink.is_fresh for sink in self._sinks.values()):
             self._hydrate_large(as_of)
@@ -313,8 +311,8 @@ class Dataflow:
             }
             for name, frame in self._runner.hydrate(frames, self._output_columns, as_of).items():
                 sink = self._sinks[name]
-                parts = stage_frame(frame, self._client, sink.shard_id, sink.schema)
-                if not sink.adopt(parts, upper):
+                batch = stage_frame(frame, self._client, sink.shard_id, sink.schema)
+                if not sink.adopt(batch, upper):
                     raise AsOfBeforeSince(f"{sink.shard_id} was written by another replica")
             self._runner.uncache()
 

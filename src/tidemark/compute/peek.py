@@ -18,7 +18,7 @@ from tidemark.compute.spark import LARGE, SMALL, session_for
 from tidemark.errors import Cancelled, Corruption, DataError, TidemarkError
 from tidemark.ipc import decode_table
 from tidemark.persist import DIFF, ERR, PersistClient
-from tidemark.persist.frames import SMALL_ROWS, local_frame, snapshot_frame, stored_rows
+from tidemark.persist.frames import SMALL_ROWS, local_frame, snapshot_frame
 from tidemark.types import Column, arrow_schema
 
 _SQLSTATES = (
@@ -36,7 +36,7 @@ def data_error(message: str) -> DataError:
 
 
 def run_peek(spark: SparkSession, client: PersistClient, peek: Peek) -> pa.Table:
-    stored = sum(stored_rows(client.state(shard).batches) for shard in peek.shards.values())
+    stored = sum(client.state(shard).rows for shard in peek.shards.values())
     session = session_for(spark, SMALL if stored <= SMALL_ROWS else LARGE)
     session.sparkContext.setJobGroup(peek.id, "peek", interruptOnCancel=True)
     names: dict[Get, str] = {}
@@ -70,7 +70,7 @@ def _rows(
     stack: ExitStack,
 ):
     """A collection's rows, each as often as it counts; an error row fails the query."""
-    if stored_rows(client.state(shard).batches) <= SMALL_ROWS:
+    if client.state(shard).rows <= SMALL_ROWS:
         return local_frame(session, _positional(_snapshot(client, shard, as_of), columns))
     frame = stack.enter_context(snapshot_frame(session, client, shard, as_of))
     good = F.when(F.col(ERR).isNull(), F.lit(True)).otherwise(F.raise_error(F.col(ERR)))

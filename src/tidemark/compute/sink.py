@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from tidemark.frontier import Frontier
 from tidemark.persist import Appended, PersistClient, UpperMismatch
-from tidemark.persist.state import Part
+from tidemark.persist.staging import Staged
 from tidemark.persist.updates import (
     advance,
     as_updates,
@@ -105,7 +105,7 @@ class Sink:
             )
             self._appended(description, outcome)
 
-    def adopt(self, parts: tuple[Part, ...], upper: Frontier) -> bool:
+    def adopt(self, batch: Staged, upper: Frontier) -> bool:
         """Append a batch that Spark has staged: all of the shard's contents up to `upper`.
 
         Only for a shard that contains nothing yet; False (and nothing happened) if it does.
@@ -113,9 +113,9 @@ class Sink:
         if self.read_only or self._correction.num_rows:
             return False
         lower = self._persist
-        outcome = self._writer.compare_and_append(parts, lower=lower, upper=upper)
+        outcome = self._writer.compare_and_append(batch, lower=lower, upper=upper)
         if isinstance(outcome, UpperMismatch):
-            self._writer.discard(parts)
+            self._writer.discard(batch)
             return False
         self._desired = self._persist = upper
         return True

@@ -75,7 +75,7 @@ def dataflow_worker(id_: str, make: Callable[[], Dataflow], client: PersistClien
                 return upper if dataflow.lower < upper or stop else None
 
             while not worker.stopping.is_set():
-                upper = client.watch.wait_for(ready, timeout=LOOK_UP_EVERY)
+                upper = client.watch.wait_for(None, ready, timeout=LOOK_UP_EVERY)
                 if upper is not None and not worker.stopping.is_set():
                     dataflow.tick(upper)
                     worker.ticks = dataflow.ticks

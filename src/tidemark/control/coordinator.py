@@ -25,6 +25,7 @@ from tidemark.errors import AsOfBeforeSince, SqlError, Unavailable, Unsupported
 from tidemark.frontier import Frontier
 from tidemark.ipc import encode_table
 from tidemark.persist import CRITICAL, PersistClient
+from tidemark.persist.state import State
 from tidemark.storage.tables import Tables, Write
 from tidemark.types import arrow_schema
 
@@ -40,7 +41,6 @@ MAX_LAG_MS = 300_000
 """A relation that lags further than this no longer keeps the others' history."""
 
 COMPACT_EVERY = 5.0
-LOOK_EVERY = 0.01
 GIVE_UP_AFTER = 5
 """Failures in a row after which readers are told instead of kept waiting."""
 
@@ -165,9 +165,8 @@ class Coordinator:
 
     async def wait_readable(self, shard: str, as_of: int) -> None:
         """Until the shard is complete up to `as_of`."""
-        token = -1
-        while True:
-            token = await self.change(token)
+
+        def readable() -> State | None:
             state = self.client.state(shard)
             if state.since.is_empty:
                 raise SqlError("the relation was dropped", sqlstate="42P01")
@@ -177,8 +176,11 @@ class Coordinator:
                     hint="read at a later time",
                 )
             if state.upper.covers(as_of):
-                return
+                return state
             self._check_running(shard)
+            return None
+
+        await self.client.watch.wait_for_async(shard, readable)
 
     def _check_running(self, shard: str) -> None:
         """Waiting for something that fails again and again would be waiting for ever."""
@@ -189,12 +191,6 @@ class Coordinator:
                     f'"{item.name}" is not being kept up to date: {status.error}',
                     hint="it is tried again all the time; if that does not help, drop and create it",
                 )
-
-    async def change(self, token: int) -> int:
-        """Until anything may have changed since `token` was returned; asking is cheap."""
-        while (fresh := self.client.consensus.change_token()) == token:
-            await asyncio.sleep(LOOK_EVERY)
-        return fresh
 
     # Writing.
 

@@ -53,17 +53,13 @@ async def subscribe(
             for batch in _changes(await asyncio.to_thread(reader.snapshot, as_of), columns):
                 yield batch
         lower = Frontier(as_of + 1)
-        token = -1
         while up_to is None or lower < Frontier(up_to):
             assert lower.time is not None
-            token = await coordinator.change(token)
-            upper = coordinator.client.state(item.shard).upper
-            if upper.is_empty:
+            upper = await reader.wait_for_upper_past_async(lower.time)
+            if upper is None or upper.is_empty:
                 raise SqlError(f'relation "{item.name}" was dropped', sqlstate="42P01")
             if up_to is not None:
                 upper = min(upper, Frontier(up_to))
-            if not lower < upper:
-                continue
             found = consolidate(await asyncio.to_thread(reader.updates, lower, upper))
             for batch in _changes(found, columns):
                 yield batch

@@ -22,17 +22,24 @@ since back. Small appends travel inside the state, so an append is one durable c
 What it does not do: it knows no SQL, runs no threads besides its own upkeep, orders nothing
 between shards (time does that), and never locks: writers race, and the losers look again.
 
-Read in this order: `updates`, `state`, `machine`, `part`, `write`, `read`, `compact`, `client`;
-then `keyhash` and `arrange` for look-ups by key, `frames` for Spark.
+Read in this order: `updates`, `state`, `commands`, `codec`, `machine`; then the way in (`order`,
+`part`, `staging`, `write`), the way out (`filters`, `source`, `read`, `holds`) and the upkeep
+(`merge`, `runs`, `compact`, `gc`, `maintain`), all brought together by `client`. Below lie the
+seams `blob` and `consensus` with their implementations; above, `keyhash` and `arrange` for
+look-ups by key and `frames` for Spark.
 """
 
 from __future__ import annotations
 
 from tidemark.persist.blob import Blob, FileBlob, MemBlob
 from tidemark.persist.client import CRITICAL, PersistClient
-from tidemark.persist.consensus import Consensus, MemConsensus, SqliteConsensus
-from tidemark.persist.read import Lease, ReadHandle, SinceHandle, Updates
-from tidemark.persist.state import Appended, EpochMismatch, UpperMismatch
+from tidemark.persist.commands import Appended, EpochMismatch, SchemaMismatch, UpperMismatch
+from tidemark.persist.config import Config
+from tidemark.persist.consensus import Consensus, MemConsensus
+from tidemark.persist.holds import Lease, SinceHandle
+from tidemark.persist.read import ReadHandle, Updates
+from tidemark.persist.sqlite import SqliteConsensus
+from tidemark.persist.staging import Builder, Staged
 from tidemark.persist.updates import DIFF, ERR, TIME, as_updates, consolidate
 from tidemark.persist.write import WriteHandle
 
@@ -43,6 +50,8 @@ __all__ = [
     "TIME",
     "Appended",
     "Blob",
+    "Builder",
+    "Config",
     "Consensus",
     "EpochMismatch",
     "FileBlob",
@@ -51,8 +60,10 @@ __all__ = [
     "MemConsensus",
     "PersistClient",
     "ReadHandle",
+    "SchemaMismatch",
     "SinceHandle",
     "SqliteConsensus",
+    "Staged",
     "Updates",
     "UpperMismatch",
     "WriteHandle",

@@ -1,145 +1,174 @@
-"""The one way into persist: a process opens one client, and handles come from it."""
+"""The one way into persist: a process opens one client, and handles come from it.
+
+The client is the registry of everything that its process persists. Handles to one shard share
+one view of its state, concurrent commits share one transaction where Consensus can do so, writes
+to Blob take turns, one thread keeps leases alive and one keeps the shards in shape.
+"""
 
 from __future__ import annotations
 
 import threading
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from collections.abc import Iterator
 
 import pyarrow as pa
-import structlog
 
 from tidemark.clock import SYSTEM_CLOCK, Clock
-from tidemark.errors import InvalidUsage, TidemarkError
-from tidemark.persist import state as commands
-from tidemark.persist.blob import Blob, FileBlob, MemBlob
-from tidemark.persist.compact import collect, compact, due
-from tidemark.persist.consensus import Consensus, MemConsensus, SqliteConsensus
+from tidemark.persist import commands
+from tidemark.persist.blob import Blob
+from tidemark.persist.compact import compact
+from tidemark.persist.config import Config
+from tidemark.persist.consensus import Consensus
+from tidemark.persist.filters import Filter
+from tidemark.persist.gc import collect, collect_leaked
+from tidemark.persist.holds import Leases, SinceHandle
+from tidemark.persist.location import open_blob, open_consensus
 from tidemark.persist.machine import Machine
-from tidemark.persist.read import ReadHandle, SinceHandle
+from tidemark.persist.maintain import Maintenance
+from tidemark.persist.names import check_shard_id
+from tidemark.persist.read import ReadHandle
 from tidemark.persist.source import PartSource
 from tidemark.persist.state import State
+from tidemark.persist.throttle import Throttled
 from tidemark.persist.updates import updates_schema
 from tidemark.persist.watch import Watch
 from tidemark.persist.write import WriteHandle
 
-log = structlog.get_logger("persist")
-
 CRITICAL = "control"
 """The hold that keeps a collection readable for SQL; everyone else's is named after its owner."""
 
-MAINTAIN_EVERY = 0.5
+MERGES = 100
+"""Merges in a row after which `maintain` lets others have their turn."""
 
 
 class PersistClient:
     """Handles to shards, and the background care of the shards that this process writes."""
 
-    def __init__(self, blob: Blob, consensus: Consensus, *, clock: Clock = SYSTEM_CLOCK):
-        self.blob = blob
+    def __init__(
+        self,
+        blob: Blob,
+        consensus: Consensus,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        config: Config | None = None,
+    ):
+        self.config = config or Config()
+        self.blob = Throttled(blob, self.config, clock)
         self.consensus = consensus
         self.clock = clock
         self.watch = Watch(consensus, clock)
-        self._parts = PartSource(blob)
+        self._parts = PartSource(self.blob, self.config)
+        self._leases = Leases(self.config)
         self._machines: dict[str, Machine] = {}
-        self._written: set[str] = set()
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._maintainer: threading.Thread | None = None
+        self._maintenance = Maintenance(self.blob, self.config, clock)
 
     @classmethod
-    def open(cls, *, blob: str, consensus: str, clock: Clock = SYSTEM_CLOCK) -> PersistClient:
-        """Open by URI: `file:///dir` or `mem://`, `sqlite:///file` or `mem://`."""
-        return cls(_open_blob(blob), _open_consensus(consensus), clock=clock)
+    def open(
+        cls,
+        *,
+        blob: str,
+        consensus: str,
+        clock: Clock = SYSTEM_CLOCK,
+        config: Config | None = None,
+    ) -> PersistClient:
+        """Open by URI: `file:///dir`, `s3://bucket/prefix` or `mem://`; `sqlite:///file`,
+        `postgres://…` or `mem://`."""
+        return cls(open_blob(blob), open_consensus(consensus), clock=clock, config=config)
 
     def open_writer(
         self, shard_id: str, *, schema: pa.Schema, key: tuple[str, ...] = ()
     ) -> WriteHandle:
         """A writer of rows of `schema`; parts are sorted by the hash of the `key` columns."""
-        with self._lock:
-            self._written.add(shard_id)
-        machine = self._machine(shard_id)
-        return WriteHandle(machine, self.blob, schema=updates_schema(schema), key=key)
+        machine = self.machine(shard_id)
+        self._maintenance.care_for(machine)
+        return WriteHandle(machine, self._parts, schema=updates_schema(schema), key=key)
 
-    def open_reader(self, shard_id: str) -> ReadHandle:
-        return ReadHandle(self._machine(shard_id), self._parts, self.watch)
+    def open_reader(
+        self,
+        shard_id: str,
+        *,
+        columns: list[str] | None = None,
+        filter: Filter | None = None,
+    ) -> ReadHandle:
+        """A reader of all rows, or of these columns of the rows that pass `filter`."""
+        machine = self.machine(shard_id)
+        return ReadHandle(
+            machine, self._parts, self.watch, self._leases, columns=columns, filter=filter
+        )
 
     def open_critical_since(
         self, shard_id: str, hold_id: str = CRITICAL, *, epoch: int = 0
     ) -> SinceHandle:
-        return SinceHandle(self._machine(shard_id), hold_id, epoch)
+        """A durable hold on the shard's since. Note `hold_id` down before using it: a hold that
+        nobody remembers keeps history for ever."""
+        return SinceHandle(self.machine(shard_id), hold_id, epoch)
+
+    def shards(self) -> Iterator[State]:
+        """The state of every shard there is, the dropped ones among them."""
+        return (self.state(shard_id) for shard_id in self._names())
 
     def state(self, shard_id: str) -> State:
         """The shard's whole state, for tools and tests."""
-        return self._machine(shard_id).refresh()
+        return self.machine(shard_id).refresh()
 
     def finalize(self, shard_id: str) -> None:
-        """Drop the shard: its contents are gone, its parts are deleted."""
-        machine = self._machine(shard_id)
-        machine.apply(commands.finalize)
+        """Drop the shard: its contents are gone, its parts are deleted.
+
+        Parts that a lease still pins go when it has ended, by whoever sweeps then.
+        """
+        machine = self.machine(shard_id)
+        machine.apply("finalize", commands.finalize)
         collect(machine, self.blob)
         if not machine.cached.retired:
-            with self._lock:
-                self._written.discard(shard_id)
+            self._maintenance.forget(shard_id)
 
-    def maintain(self, shard_id: str) -> None:
-        """Compact and collect until the shard is in shape."""
-        machine = self._machine(shard_id)
-        while compact(machine, self.blob, self._parts):
-            pass
+    def maintain(self, shard_id: str) -> int:
+        """Compact and collect until the shard is in shape; how many merges it took."""
+        machine = self.machine(shard_id)
+        merges = 0
+        while merges < MERGES and compact(machine, self.blob):
+            merges += 1
         collect(machine, self.blob)
+        return merges
+
+    def sweep(self, shard_id: str | None = None, *, older_than_ms: int | None = None) -> int:
+        """Delete garbage of one shard or of all: retired parts that nobody reads any more, and
+        parts that were staged long ago and appended by nobody. How many parts went."""
+        age = self.config.leak_after_ms if older_than_ms is None else older_than_ms
+        swept = 0
+        for name in [shard_id] if shard_id is not None else self._names():
+            machine = self.machine(name)
+            swept += collect(machine, self.blob)
+            swept += collect_leaked(machine, self.blob, older_than_ms=age)
+        return swept
 
     def start_maintenance(self) -> None:
         """Keep the shards that this process writes in shape, in the background."""
-        if self._maintainer is None:
-            self._maintainer = threading.Thread(
-                target=self._maintain_all, name="persist-maintenance", daemon=True
-            )
-            self._maintainer.start()
+        self._maintenance.start()
 
     def close(self) -> None:
-        self._stop.set()
+        self._leases.close()
         self.watch.close()
-        if self._maintainer is not None:
-            self._maintainer.join(timeout=5)
+        self._maintenance.close()
+        self.consensus.close()
 
-    def _maintain_all(self) -> None:
-        while not self._stop.wait(MAINTAIN_EVERY):
-            with self._lock:
-                shards = sorted(self._written)
-            for shard_id in shards:
-                machine = self._machine(shard_id)
-                state = machine.cached
-                if due(state) is None and not state.retired:
-                    continue
-                try:
-                    self.maintain(shard_id)
-                except TidemarkError as error:
-                    log.warning("maintenance failed, will try again", shard=shard_id, error=error)
-                except Exception:
-                    # One shard's surprise must not end the upkeep of all the others.
-                    log.exception("maintenance failed, will try again", shard=shard_id)
-
-    def _machine(self, shard_id: str) -> Machine:
+    def machine(self, shard_id: str) -> Machine:
         with self._lock:
             machine = self._machines.get(shard_id)
             if machine is None:
-                machine = self._machines[shard_id] = Machine(shard_id, self.consensus, self.clock)
+                machine = Machine(
+                    check_shard_id(shard_id),
+                    self.consensus,
+                    self.clock,
+                    self.config,
+                    self._committed,
+                )
+                self._machines[shard_id] = machine
             return machine
 
+    def _committed(self, shard_id: str) -> None:
+        self.watch.ring(shard_id)
+        self._maintenance.note(shard_id)
 
-def _open_blob(uri: str) -> Blob:
-    parts = urlsplit(uri)
-    if parts.scheme == "file":
-        return FileBlob(Path(unquote(parts.path)))
-    if parts.scheme == "mem":
-        return MemBlob()
-    raise InvalidUsage(f"cannot open blob {uri!r}", hint="use file:///some/folder")
-
-
-def _open_consensus(uri: str) -> Consensus:
-    parts = urlsplit(uri)
-    if parts.scheme == "sqlite":
-        return SqliteConsensus(Path(unquote(parts.path)))
-    if parts.scheme == "mem":
-        return MemConsensus()
-    raise InvalidUsage(f"cannot open consensus {uri!r}", hint="use sqlite:///some/file")
+    def _names(self) -> list[str]:
+        return self.consensus.keys()

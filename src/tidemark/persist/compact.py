@@ -6,89 +6,121 @@ diffs before and after must agree, or the merge is thrown away.
 
     rows   1000000 | 90000 | 800 | 40 9 1 3 1 7 2 1        nine at the end are due
            1000000 | 90000 | 864                           after one merge
+
+A merge streams through its inputs, so it holds a row group of each and one part of its output,
+whatever their size. If even that would be too much, it merges as many runs as fit and leaves the
+others in the new batch for the next time.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
 
-import pyarrow as pa
+import structlog
 
+from tidemark.errors import Indeterminate
 from tidemark.frontier import Frontier
-from tidemark.persist import state as commands
+from tidemark.persist import commands
 from tidemark.persist.blob import Blob
+from tidemark.persist.config import Config
 from tidemark.persist.machine import Machine
-from tidemark.persist.part import MissingPart, write_parts
-from tidemark.persist.source import PartSource
-from tidemark.persist.state import Batch, State
-from tidemark.persist.updates import advance, concat, consolidate, diff_sum
+from tidemark.persist.part import MissingPart
+from tidemark.persist.runs import Run, is_ordered, split_runs, stream_runs
+from tidemark.persist.staging import Staged, Stager
+from tidemark.persist.state import Batch, Part, State
 
-MAX_SMALL_BATCHES = 8
-MAX_INLINE_BYTES = 64 * 1024
-MAX_ROWS = 20_000_000
-"""In-process merges stay below this; larger ones are for Spark."""
+log = structlog.get_logger("persist")
 
 
-class Merge(NamedTuple):
-    batches: tuple[Batch, ...]
-
-
-def due(state: State) -> Merge | None:
+def due(state: State, config: Config, *, after: Frontier = Frontier.MIN) -> tuple[Batch, ...]:
     """The run of newest batches that should become one, if there are too many small ones.
 
     A batch larger than twice all that came after it is a *step*; steps stay where they are, and
-    there are never more than about log3 of the shard's rows. Everything else is small.
+    there are never more than about log3 of the shard's rows. Everything else is small. Batches
+    before `after` are left alone: someone is merging them already.
     """
-    steps, after = [], 0
-    for at in reversed(range(len(state.batches))):
-        rows = state.batches[at].rows
-        if rows > 2 * after and after:
+    batches = tuple(batch for batch in state.batches if after <= batch.lower)
+    steps, behind = [], 0
+    for at in reversed(range(len(batches))):
+        rows = batches[at].rows
+        if rows > 2 * behind and behind:
             steps.append(at)
-        after += rows
-    small = len(state.batches) - len(steps)
-    if small <= MAX_SMALL_BATCHES and state.inline_bytes <= MAX_INLINE_BYTES:
-        return None
-    start = next((at + 1 for at in steps if len(state.batches) - at > MAX_SMALL_BATCHES), 0)
-    run = state.batches[start:]
-    return Merge(run) if sum(batch.rows for batch in run) <= MAX_ROWS else None
+        behind += rows
+    small = len(batches) - len(steps)
+    if small > config.small_batches or _inline_bytes(batches) > config.inline_due:
+        limit = config.small_batches
+        start = next((at + 1 for at in steps if len(batches) - at > limit), 0)
+        return batches[start:]
+    # A batch staged by many tasks has as many runs.
+    return next(((b,) for b in reversed(batches) if len(b.runs) > config.small_batches), ())
 
 
-def compact(machine: Machine, blob: Blob, parts: PartSource, merge: Merge | None = None) -> bool:
-    """Do one due merge; True if something was merged."""
-    state = machine.refresh()
-    merge = merge or due(state)
-    if merge is None or state.schema is None:
+def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = None) -> bool:
+    """Merge `batches`, or what is due; True if something was merged."""
+    state, config = machine.refresh(), machine.config
+    batches = due(state, config) if batches is None else batches
+    if not batches or not state.schemas:
         return False
-    schema = pa.ipc.read_schema(pa.py_buffer(state.schema))
+    runs = split_runs(batches)
+    chosen, others = affordable(runs, config)
+    stager = Stager(blob, machine.shard_id, machine.clock, config, state.key)
+    new: list[Part] = []
+    last = batches[-1]
+    merged = stream_runs(
+        blob, state, chosen, horizon=_horizon(state.since, last.upper), config=config
+    )
     try:
-        tables = [parts.read(part, schema) for batch in merge.batches for part in batch.parts]
+        for part in stager.write(merged, schema=len(state.schemas) - 1):
+            new.append(part)
+        parts, splits = _laid_out([tuple(new), *others])
+        batch = Batch(batches[0].lower, last.upper, state.since, parts, splits)
+        done = machine.apply("compact", lambda s: commands.replace_batches(s, batches, batch))
+    except Indeterminate:
+        # Perhaps the shard now consists of these parts. Better to leave some garbage, which the
+        # floor will reach one day, than to delete them.
+        raise
     except MissingPart:
+        _discard(stager, new)
+        if machine.refresh().keys.issuperset(p.key for r in chosen for p in r if p.key):
+            raise
         return False  # Someone else merged it first.
-    last = merge.batches[-1]
-    horizon = _horizon(state.since, last.upper)
-    updates = concat(tables, schema)
-    merged = consolidate(advance(updates, horizon) if horizon else updates)
-    commands.check_diffs(machine.shard_id, merge.batches, diff_sum(merged))
-    new = write_parts(blob, machine.shard_id, merged, key=state.key, inline=False)
-    batch = Batch(merge.batches[0].lower, last.upper, state.since, new)
-    # Only a plain False says that nothing refers to the new parts. After an error that is not
-    # sure; better to leave some garbage than to delete what the shard now consists of.
-    done = machine.apply(lambda s: commands.replace_batches(s, merge.batches, batch))
+    except BaseException:
+        _discard(stager, new)
+        raise
     if not done:
-        for part in new:
-            blob.delete(part.key or "")
+        _discard(stager, new)
     return done
 
 
-def collect(machine: Machine, blob: Blob) -> int:
-    """Delete retired parts that nobody can be reading any more; how many went."""
-    keys = commands.collectable(machine.refresh(), machine.clock.now_ms())
-    for key in keys:
-        blob.delete(key)
-    if keys:
-        gone = frozenset(keys)
-        machine.apply(lambda state: commands.forget_retired(state, gone))
-    return len(keys)
+def affordable(runs: list[Run], config: Config) -> tuple[list[Run], list[Run]]:
+    """The first runs that can be merged within the memory allowed (two at least), and the rest."""
+    left = config.merge_memory - 2 * config.part_bytes
+    for at, run in enumerate(runs):
+        held = max(part.memory for part in run)
+        if is_ordered(run):
+            held = min(held, config.row_group_bytes)
+        left -= 3 * held
+        if left < 0 and at >= 2:
+            return runs[:at], runs[at:]
+    return runs, []
+
+
+def _laid_out(runs: Iterable[Run]) -> tuple[tuple[Part, ...], tuple[int, ...]]:
+    parts: list[Part] = []
+    splits = []
+    for run in runs:
+        if run and parts:
+            splits.append(len(parts))
+        parts += run
+    return tuple(parts), tuple(splits)
+
+
+def _discard(stager: Stager, parts: list[Part]) -> None:
+    stager.discard(Staged(stager.shard_id, (tuple(parts),)))
+
+
+def _inline_bytes(batches: tuple[Batch, ...]) -> int:
+    return sum(p.size for batch in batches for p in batch.parts if p.inline is not None)
 
 
 def _horizon(since: Frontier, upper: Frontier) -> int | None:

@@ -2,19 +2,24 @@
 
 `compare_and_set` at sequence 0 succeeds only on an empty log, otherwise only at exactly the
 head's sequence + 1. Losing is a value (False), never an error. An error that may hide a success
-is `Indeterminate`; the caller looks at the head before it tries again.
+is `Indeterminate`; the caller looks at the head before it tries again. Sequence numbers are
+0 to 2^63 - 1. `sqlite.py` and `postgres.py` have the durable ones.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from tidemark.errors import Corruption, Determinate, Indeterminate, InvalidUsage
+import structlog
 
-WAL_ATTEMPTS = 100
+from tidemark.errors import InvalidUsage
+
+log = structlog.get_logger("persist")
+
+Wake = Callable[[str | None], None]
+"""Called with the key that was committed to, or None if any may have been."""
 
 
 class Versioned(NamedTuple):
@@ -27,8 +32,8 @@ class Consensus(Protocol):
 
     def compare_and_set(self, key: str, new: Versioned) -> bool: ...
 
-    def scan(self, key: str, start: int = 0) -> list[Versioned]:
-        """Versions from `start` on, oldest first."""
+    def scan(self, key: str, start: int = 0, limit: int | None = None) -> list[Versioned]:
+        """Versions from `start` on, oldest first, at most `limit` of them."""
         ...
 
     def truncate(self, key: str, seqno: int) -> int:
@@ -37,8 +42,20 @@ class Consensus(Protocol):
 
     def keys(self) -> list[str]: ...
 
+    def watch(self, wake: Wake) -> Callable[[], None]:
+        """Call `wake` soon after anyone commits, until the returned function is called.
+
+        Best effort: a wake may be missed or come for nothing, so waiters look again by themselves
+        now and then. It comes from any thread, which it must not keep, and must not raise.
+        """
+        ...
+
     def change_token(self) -> int:
         """A number that differs from the last one asked for if anything may have changed."""
+        ...
+
+    def close(self) -> None:
+        """Give up connections and threads; what is stored stays."""
         ...
 
 
@@ -49,6 +66,7 @@ class MemConsensus:
         self._logs: dict[str, list[Versioned]] = {}
         self._lock = threading.Lock()
         self._changes = 0
+        self._watchers = Watchers()
 
     def head(self, key: str) -> Versioned | None:
         with self._lock:
@@ -56,22 +74,25 @@ class MemConsensus:
             return log[-1] if log else None
 
     def compare_and_set(self, key: str, new: Versioned) -> bool:
+        check_seqno(key, new.seqno)
         with self._lock:
             log = self._logs.setdefault(key, [])
             if new.seqno != (log[-1].seqno + 1 if log else 0):
                 return False
             log.append(new)
             self._changes += 1
-            return True
+        self._watchers.wake(key)
+        return True
 
-    def scan(self, key: str, start: int = 0) -> list[Versioned]:
+    def scan(self, key: str, start: int = 0, limit: int | None = None) -> list[Versioned]:
         with self._lock:
-            return [version for version in self._logs.get(key, ()) if version.seqno >= start]
+            found = [version for version in self._logs.get(key, ()) if version.seqno >= start]
+            return found[:limit]
 
     def truncate(self, key: str, seqno: int) -> int:
         with self._lock:
             log = self._logs.get(key, [])
-            _check_truncate(key, seqno, log[-1].seqno if log else None)
+            check_truncate(key, seqno, log[-1].seqno if log else None)
             kept = [version for version in log if version.seqno >= seqno]
             self._logs[key] = kept
             return len(log) - len(kept)
@@ -83,104 +104,68 @@ class MemConsensus:
     def change_token(self) -> int:
         return self._changes
 
+    def watch(self, wake: Wake) -> Callable[[], None]:
+        return self._watchers.add(wake)
 
-class SqliteConsensus:
-    """One SQLite file in WAL mode with full durability; many processes may share it."""
-
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._local = threading.local()
-        self._read(
-            "CREATE TABLE IF NOT EXISTS consensus (key TEXT NOT NULL, seqno INTEGER NOT NULL,"
-            " data BLOB NOT NULL, PRIMARY KEY (key, seqno)) WITHOUT ROWID"
-        )
-
-    def head(self, key: str) -> Versioned | None:
-        sql = "SELECT seqno, data FROM consensus WHERE key = ? ORDER BY seqno DESC LIMIT 1"
-        rows = self._read(sql, (key,))
-        return Versioned(*rows[0]) if rows else None
-
-    def compare_and_set(self, key: str, new: Versioned) -> bool:
-        # One statement, so one transaction: it inserts only onto the head that was expected.
-        sql = (
-            "INSERT INTO consensus SELECT ?1, ?2, ?3"
-            " WHERE ?2 = (SELECT coalesce(max(seqno) + 1, 0) FROM consensus WHERE key = ?1)"
-        )
-        try:
-            return self._connection().execute(sql, (key, *new)).rowcount == 1
-        except sqlite3.Error as error:
-            raise self._explained(error) from error
-
-    def scan(self, key: str, start: int = 0) -> list[Versioned]:
-        sql = "SELECT seqno, data FROM consensus WHERE key = ? AND seqno >= ? ORDER BY seqno"
-        return [Versioned(*row) for row in self._read(sql, (key, start))]
-
-    def truncate(self, key: str, seqno: int) -> int:
-        head = self.head(key)
-        _check_truncate(key, seqno, head.seqno if head else None)
-        sql = "DELETE FROM consensus WHERE key = ? AND seqno < ?"
-        try:
-            return self._connection().execute(sql, (key, seqno)).rowcount
-        except sqlite3.Error as error:
-            raise self._explained(error) from error
-
-    def keys(self) -> list[str]:
-        return [key for (key,) in self._read("SELECT DISTINCT key FROM consensus ORDER BY key")]
-
-    def change_token(self) -> int:
-        return self._read("PRAGMA data_version")[0][0]
-
-    def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple]:
-        try:
-            return self._connection().execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            explained = self._explained(error)
-            if isinstance(explained, Indeterminate):
-                explained = Determinate(f"cannot read {self.path}: {error}")
-            raise explained from error
-
-    def _connection(self) -> sqlite3.Connection:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-            _use_wal(connection)
-            connection.execute("PRAGMA synchronous = FULL")
-            self._local.connection = connection
-        return connection
-
-    def _explained(self, error: sqlite3.Error) -> Determinate | Indeterminate | Corruption:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # Above it is only detail.
-        if code == sqlite3.SQLITE_FULL:
-            hint = "free some space on that disk; the write is safe to try again"
-            return Determinate(f"disk full while writing {self.path}", hint=hint, sqlstate="53100")
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return Determinate(f"{self.path} is locked by another process for too long")
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
-            return Determinate(f"cannot write {self.path}: {error}")
-        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            return Corruption(f"{self.path} is damaged: {error}")
-        return Indeterminate(f"{self.path}: {error}")
+    def close(self) -> None:
+        pass
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log, which the first to open a file does for everyone.
+class Watchers:
+    """Those who want to be woken; `first` and `last` are told when someone begins and ends."""
 
-    The switch fails at once if another process is at it, without SQLite's usual patience; an
-    immediate transaction has that patience, so one waits for the other to be done.
-    """
-    for _ in range(WAL_ATTEMPTS):
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                raise
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("COMMIT")
-    connection.execute("PRAGMA journal_mode = WAL")
+    def __init__(
+        self, *, first: Callable[[], None] | None = None, last: Callable[[], None] | None = None
+    ):
+        self._wakes: tuple[Wake, ...] = ()
+        self._first = first
+        self._last = last
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._wakes)
+
+    def add(self, wake: Wake) -> Callable[[], None]:
+        def once(key: str | None) -> None:  # Its own object, even if `wake` is added twice.
+            wake(key)
+
+        with self._lock:
+            if not self._wakes and self._first is not None:
+                self._first()
+            self._wakes += (once,)
+
+        def stop() -> None:
+            with self._lock:
+                if once not in self._wakes:
+                    return
+                self._wakes = tuple(other for other in self._wakes if other is not once)
+                if not self._wakes and self._last is not None:
+                    self._last()
+
+        return stop
+
+    def wake(self, *keys: str | None) -> None:
+        for wake in self._wakes:
+            for key in keys:
+                try:
+                    wake(key)
+                except Exception:
+                    log.exception("a watcher failed", key=key)
 
 
-def _check_truncate(key: str, seqno: int, head: int | None) -> None:
+def check_seqno(key: str, seqno: int) -> None:
+    if not 0 <= seqno < 2**63:
+        raise InvalidUsage(f"cannot set {key} at {seqno}: not in 0 to 2^63 - 1")
+
+
+def check_truncate(key: str, seqno: int, head: int | None) -> None:
     if head is None or seqno > head:
         raise InvalidUsage(f"cannot truncate {key} to {seqno}: its head is at {head}")
+
+
+def __getattr__(name: str):
+    if name == "SqliteConsensus":  # Its home until it had a module of its own.
+        from tidemark.persist.sqlite import SqliteConsensus
+
+        return SqliteConsensus
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,20 +28,21 @@ from tidemark.errors import InvalidUsage
 from tidemark.ipc import decode_table
 from tidemark.persist.blob import FileBlob, sync_folder
 from tidemark.persist.client import PersistClient
-from tidemark.persist.part import describe
+from tidemark.persist.names import part_prefix
+from tidemark.persist.part import conform, describe
+from tidemark.persist.staging import Staged
 from tidemark.persist.state import Batch, Part
-from tidemark.persist.updates import DIFF, TIME, concat
+from tidemark.persist.updates import DIFF, ERR, TIME, concat
 
 SMALL_ROWS = 50_000
 """Snapshots up to this many stored updates are read through Arrow."""
 
+MAX_PART_ROWS = 1_000_000
+"""Rows of one part that Spark writes: a merge sorts it in memory."""
+
 
 def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-
-
-def stored_rows(batches: tuple[Batch, ...]) -> int:
-    return sum(batch.rows for batch in batches)
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def snapshot_frame(
     with reader.lease(as_of) as lease:
         batches = lease.batches()
         schema = reader.schema
-        if stored_rows(batches) <= SMALL_ROWS:
+        if lease.state.rows <= SMALL_ROWS:
             yield local_frame(spark, reader.snapshot(as_of).drop_columns([TIME]))
             return
         frame = _updates_frame(spark, client, batches, schema).where(F.col(TIME) <= as_of)
@@ -77,7 +77,9 @@ def _updates_frame(
 ) -> DataFrame:
     parts = [part for batch in batches for part in batch.parts]
     files = [client.blob.uri(part.key) for part in parts if part.key is not None]
-    inline = [decode_table(part.inline) for part in parts if part.inline is not None]
+    inline = [
+        conform(decode_table(part.inline), schema) for part in parts if part.inline is not None
+    ]
     frames = []
     if files:
         frames.append(spark.read.schema(spark_schema(schema)).parquet(*files))
@@ -88,15 +90,16 @@ def _updates_frame(
 
 def stage_frame(
     frame: DataFrame, client: PersistClient, shard_id: str, schema: pa.Schema
-) -> tuple[Part, ...]:
+) -> Staged:
     """Have Spark's tasks write `frame` (of the shard's schema) as parts; append adopts them."""
-    blob = client.blob
+    blob = client.blob.inner
     if not isinstance(blob, FileBlob):
         raise InvalidUsage("large batches can so far be staged into a file:// blob only")
-    prefix = f"{shard_id}/staged-{uuid4().hex}"
+    prefix = part_prefix(shard_id, client.clock.now_ms())
     folder = blob.path(prefix)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    frame.select(*(F.col(f"`{name}`") for name in schema.names)).write.parquet(
+    columns = (F.col(f"`{name}`") for name in schema.names)
+    frame.select(*columns).write.option("maxRecordsPerFile", MAX_PART_ROWS).parquet(
         folder.as_uri(), compression="zstd"
     )
     parts = []
@@ -109,15 +112,20 @@ def stage_frame(
             parts.append(part)
     sync_folder(folder)
     sync_folder(folder.parent)
-    return tuple(parts)
+    # Spark knows nothing of the run order: each part is a run, to be sorted when it is merged.
+    return Staged(shard_id, tuple((part,) for part in parts))
 
 
 def _adopted(path: Path, *, key: str) -> Part | None:
     """Make a file that Spark wrote durable, and describe it; an empty one is removed."""
-    measures = pq.read_table(path, columns=[TIME, DIFF])
+    file = pq.ParquetFile(path)
+    groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
+    memory = sum(group.total_byte_size for group in groups)
+    measures = file.read(columns=[TIME, DIFF, ERR])
     if not measures.num_rows:
         path.unlink()
         return None
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-    return describe(measures, size=path.stat().st_size, key=key)
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())
+    size = path.stat().st_size
+    return describe(measures, size=size, key=key, schema=0, ordered=False, memory=memory)

@@ -7,67 +7,79 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from tidemark.clock import Clock
 from tidemark.errors import Indeterminate, Unavailable
+from tidemark.persist.codec import decode, encode, replay
+from tidemark.persist.commands import expire
+from tidemark.persist.config import Config
 from tidemark.persist.consensus import Consensus, Versioned
-from tidemark.persist.state import FORMAT_VERSION, State, check, decode, encode
+from tidemark.persist.state import State, check, check_step
 
 T = TypeVar("T")
-
-TRUNCATE_EVERY = 32
-"""Every version holds the whole state, so older ones are only kept in passing."""
 
 MAX_UNSURE = 10
 """Indeterminate commits in a row after which a command gives up, still not knowing."""
 
 
 class Machine:
-    """One shard's state as this process last saw it; shared by all its handles."""
+    """One shard's state as this process last saw it; shared by all its handles.
 
-    def __init__(self, shard_id: str, consensus: Consensus, clock: Clock):
+    `committed` is called after each commit of this process: others of it may be waiting.
+    """
+
+    def __init__(
+        self,
+        shard_id: str,
+        consensus: Consensus,
+        clock: Clock,
+        config: Config,
+        committed: Callable[[str], None] = lambda _: None,
+    ):
         self.shard_id = shard_id
         self.clock = clock
+        self.config = config
         self._consensus = consensus
+        self._committed = committed
         self._lock = threading.Lock()
-        self._state: State | None = None
+        self._state = State(shard_id)
 
     @property
     def cached(self) -> State:
         """The last state seen; its upper and since are lower bounds of the true ones."""
-        state = self._state
-        return state if state is not None else self.refresh()
+        return self._state if self._state.exists else self.refresh()
 
     def refresh(self) -> State:
         """The current state, linearized with all commits."""
-        head = self._consensus.head(self.shard_id)
-        if head is None:
-            return State(FORMAT_VERSION, self.shard_id, seqno=-1)
-        with self._lock:
-            if self._state is None or head.seqno > self._state.seqno:
-                self._state = decode(head.data, shard_id=self.shard_id)
-            return self._state
+        known = self._state
+        found = self._consensus.scan(self.shard_id, known.seqno + 1)
+        if not found:
+            return known
+        versions = [decode(self.shard_id, version) for version in found]
+        return self._learn(replay(known, versions), whole=not known.exists)
 
-    def apply(self, command: Callable[[State], tuple[State, T]]) -> T:
-        """Run `command` on the newest state and commit what it returns.
+    def apply(self, command: str, step: Callable[[State], tuple[State, T]]) -> T:
+        """Run `step` on the newest state and commit what it returns, under the name `command`.
 
-        Commands that change nothing are checked against the newest state, too: a loser learns
+        Steps that change nothing are checked against the newest state, too: a loser learns
         the true upper, not one that this process had cached.
 
-        A commit that fails indeterminately may have happened, so the command runs again on what
-        is there now. Every command knows its own effect when it meets it (an append by its
-        token) and then reports the success; no error raised after that point claims less.
+        A commit that fails indeterminately may have happened, so the step runs again on what
+        is there now. Every command knows its own effect when it meets it and then reports the
+        success; no error raised after that point claims less.
         """
         state, fresh = self._state, False
-        if state is None:
+        if not state.exists:
             state, fresh = self.refresh(), True
         unsure: Indeterminate | None = None
         attempts = 0
         while True:
-            new, outcome = command(state)
+            new, outcome = step(state)
             if new is state and fresh:
                 return outcome
             try:
-                if new is not state and self._commit(check(new)):
+                if new is not state and self._commit(command, state, new):
                     return outcome
             except Indeterminate as error:
                 unsure, attempts = error, attempts + 1
@@ -80,14 +92,26 @@ class Machine:
             except Unavailable as error:
                 raise unsure or error from error
 
-    def _commit(self, new: State) -> bool:
-        if not self._consensus.compare_and_set(self.shard_id, Versioned(new.seqno, encode(new))):
+    def _commit(self, command: str, old: State, new: State) -> bool:
+        now_ms = self.clock.now_ms()
+        new = expire(replace(new, at_ms=max(now_ms, old.at_ms + 1)), now_ms)
+        check_step(old, new)
+        rollup = new.seqno % self.config.rollup_every == 0
+        data = encode(old, new, command, rollup=rollup)
+        if not self._consensus.compare_and_set(self.shard_id, Versioned(new.seqno, data)):
             return False
-        with self._lock:
-            if self._state is None or new.seqno > self._state.seqno:
-                self._state = new
-        if new.seqno % TRUNCATE_EVERY == 0 and new.seqno:
+        self._learn(new)
+        self._committed(self.shard_id)
+        if rollup and new.seqno:
             # The commit stands whatever becomes of the old versions; the next one tries again.
             with suppress(Unavailable):
                 self._consensus.truncate(self.shard_id, new.seqno)
         return True
+
+    def _learn(self, state: State, *, whole: bool = False) -> State:
+        if whole:
+            check(state)
+        with self._lock:
+            if state.seqno > self._state.seqno:
+                self._state = state
+            return self._state

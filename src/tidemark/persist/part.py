@@ -1,14 +1,14 @@
 """Parts: updates encoded for storage, and read back.
 
 A part in Blob is a Parquet file of the shard's schema (zstd, statistics on every column). A small
-part travels inside the shard's state as an Arrow IPC stream. Parts of an arranged shard are
-sorted by the hash of its key.
+part travels inside the shard's state as an Arrow IPC stream. The updates of a part are in run
+order (`order`), so that merges can stream through them.
 """
 
 from __future__ import annotations
 
 import io
-from uuid import uuid4
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,62 +16,57 @@ import pyarrow.parquet as pq
 
 from tidemark.errors import Corruption
 from tidemark.ipc import decode_table, encode_table
+from tidemark.persist import filters
 from tidemark.persist.blob import Blob
-from tidemark.persist.keyhash import key_hash
+from tidemark.persist.config import Config
+from tidemark.persist.filters import Predicate
 from tidemark.persist.state import Part
-from tidemark.persist.updates import DIFF, TIME, diff_sum
+from tidemark.persist.updates import DIFF, ERR, META_FIELDS, TIME, diff_sum
 
-INLINE_BYTES = 8 * 1024
-"""A part that encodes to less than this may be kept inside the state."""
-
-PART_ROWS = 1_000_000
-
-
-def write_parts(
-    blob: Blob, shard_id: str, updates: pa.Table, *, key: tuple[str, ...], inline: bool
-) -> tuple[Part, ...]:
-    """Store `updates`; the returned parts describe them, and nothing refers to them yet."""
-    if not updates.num_rows:
-        return ()
-    if key:
-        order = pa.array(key_hash(updates, key).argsort(kind="stable"))
-        updates = updates.take(order)
-    if inline and updates.nbytes < 4 * INLINE_BYTES:
-        encoded = encode_inline(updates)
-        if len(encoded) < INLINE_BYTES:
-            return (describe(updates, size=len(encoded), inline=encoded),)
-    parts = []
-    for start in range(0, updates.num_rows, PART_ROWS):
-        chunk = updates.slice(start, PART_ROWS)
-        encoded = encode_parquet(chunk)
-        name = f"{shard_id}/{uuid4().hex}.parquet"
-        blob.set(name, encoded)
-        parts.append(describe(chunk, size=len(encoded), key=name))
-    return tuple(parts)
-
-
-def read_part(blob: Blob, part: Part, schema: pa.Schema) -> pa.Table:
-    if part.inline is not None:
-        return decode_table(part.inline)
-    assert part.key is not None
-    data = blob.get(part.key)
-    if data is None:
-        raise MissingPart(f"part {part.key} is missing")
-    try:
-        table = pq.read_table(pa.BufferReader(data), schema=schema)
-    except (pa.ArrowException, OSError) as error:
-        raise Corruption(f"part {part.key} cannot be read: {error}") from error
-    if table.num_rows != part.rows or diff_sum(table) != part.diffs:
-        raise Corruption(f"part {part.key} does not hold what its shard says it holds")
-    return table
+Names = Callable[[], str]
+"""Makes up the name of the next part."""
 
 
 class MissingPart(Corruption):
     """A part that is gone; harmless if the shard has meanwhile moved on to another."""
 
 
+def encode_small(updates: pa.Table, config: Config, *, schema: int) -> Part | None:
+    """`updates` (in run order) as a part to keep inside the state, if it is small enough."""
+    if updates.nbytes >= 4 * config.inline_bytes:
+        return None
+    # One compacted batch: a slice would drag its parent's buffers along.
+    inline = encode_table(updates.combine_chunks(), compression="zstd")
+    if len(inline) >= config.inline_bytes:
+        return None
+    return describe(updates, size=len(inline), inline=inline, schema=schema, ordered=True)
+
+
+def write_part(
+    blob: Blob, key: str, chunks: list[pa.Table], *, schema: int, row_group_rows: int
+) -> Part:
+    """Store `chunks` (in run order) as one part; nothing refers to it yet."""
+    buffer = io.BytesIO()
+    with pq.ParquetWriter(
+        buffer, chunks[0].schema, compression="zstd", compression_level=1
+    ) as writer:
+        for chunk in chunks:
+            writer.write_table(chunk, row_group_size=row_group_rows)
+    encoded = buffer.getvalue()
+    blob.set(key, encoded)
+    updates = pa.concat_tables(chunks)
+    return describe(updates, size=len(encoded), key=key, schema=schema, ordered=True)
+
+
 def describe(
-    updates: pa.Table, *, size: int, key: str | None = None, inline: bytes | None = None
+    updates: pa.Table,
+    *,
+    size: int,
+    schema: int,
+    ordered: bool,
+    key: str | None = None,
+    inline: bytes | None = None,
+    memory: int | None = None,
 ) -> Part:
     times = pc.min_max(updates[TIME])
     return Part(
@@ -80,17 +75,96 @@ def describe(
         diffs=pc.sum(updates[DIFF]).as_py(),
         min_time=times["min"].as_py(),
         max_time=times["max"].as_py(),
+        memory=updates.nbytes if memory is None else memory,
+        errors=updates.num_rows - updates[ERR].null_count,
+        schema=schema,
+        ordered=ordered,
         key=key,
         inline=inline,
+        stats=filters.statistics(updates) if key is not None else {},
     )
 
 
-def encode_inline(updates: pa.Table) -> bytes:
-    # One compacted batch: a slice would drag its parent's buffers along.
-    return encode_table(updates.combine_chunks(), compression="zstd")
+def read_part(
+    blob: Blob,
+    part: Part,
+    schema: pa.Schema,
+    *,
+    columns: list[str] | None = None,
+    clauses: list[list[Predicate]] | None = None,
+) -> pa.Table:
+    """The part's updates in the shard's newest `schema`, of `columns` and rows that pass only."""
+    names = list(columns if columns is not None else schema.names)
+    names += [field.name for field in META_FIELDS if field.name not in names]
+    if part.inline is not None:
+        table = conform(decode_table(part.inline), schema)
+        _check_contents(part, table)
+        table = table.filter(filters.expression(clauses)) if clauses else table
+        return table.select(names)
+    assert part.key is not None
+    wanted = [n for n in schema.names if n in {*names, *filters.columns_of(clauses or [])}]
+    with open_part(blob, part) as file:
+        try:
+            # With a schema, columns that the part was written without come as nulls.
+            table = pq.read_table(file, schema=pa.schema([schema.field(n) for n in wanted]))
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(part, error) from error
+    _check_contents(part, table)
+    table = table.filter(filters.expression(clauses)) if clauses else table
+    return table.select(names)
 
 
-def encode_parquet(updates: pa.Table) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(updates, buffer, compression="zstd", compression_level=1)
-    return buffer.getvalue()
+def read_chunks(blob: Blob, part: Part, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The same, whole but one row group after the other."""
+    if part.inline is not None:
+        yield conform(decode_table(part.inline), schema)
+        return
+    with open_part(blob, part) as source:
+        try:
+            file = pq.ParquetFile(source)
+            for group in range(file.num_row_groups):
+                yield conform(file.read_row_group(group, use_threads=False), schema)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(part, error) from error
+
+
+def open_part(blob: Blob, part: Part) -> pa.NativeFile:
+    assert part.key is not None
+    file = blob.open(part.key)
+    if file is None:
+        raise MissingPart(f"part {part.key} ({held(part)}) is missing", hint=LOST)
+    return file
+
+
+def conform(updates: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Updates of an earlier schema in a later one: new columns are null."""
+    if updates.schema.equals(schema):
+        return updates
+    have = set(updates.column_names)
+    columns = [
+        updates[field.name] if field.name in have else pa.nulls(updates.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(dict(zip(schema.names, columns, strict=True))).cast(schema)
+
+
+LOST = "restore that blob from a backup; until then reads that need it fail"
+
+
+def unreadable(part: Part, error: Exception) -> Corruption:
+    reason = next(iter(str(error).splitlines()), "")
+    return Corruption(f"part {part.key} ({held(part)}) cannot be read: {reason}", hint=LOST)
+
+
+def held(part: Part) -> str:
+    return f"{part.rows} updates at times {part.min_time} to {part.max_time}"
+
+
+def _check_contents(part: Part, table: pa.Table) -> None:
+    if table.num_rows != part.rows or diff_sum(table) != part.diffs:
+        name = part.key or "inside the state"
+        raise Corruption(
+            f"part {name} ({held(part)}, sum of diffs {part.diffs}) holds {table.num_rows} "
+            f"updates, sum of diffs {diff_sum(table)}",
+            hint=LOST,
+        )

@@ -3,27 +3,39 @@
 A read at `as_of` is exact if since <= as_of < upper; it waits for the upper and fails below the
 since. A handle reads the newest state it needs; if compaction replaces a part while it reads,
 it looks at the state again, which holds the same updates in another part.
+
+    snapshot(as_of)        everything up to as_of, summed up
+    updates(lower, upper)  what happened in between
+    listen(as_of)          what happens after as_of, as it happens
+    subscribe(as_of)       the snapshot, then listen
+
+A handle may read some `columns` only, and rows that pass a `filter` (see `filters`): parts that
+cannot matter are not fetched. Iterators hold a lease, so what they have still to read stays
+readable; each has an async twin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from typing import NamedTuple
-from uuid import uuid4
 
 import pyarrow as pa
 
-from tidemark.errors import AsOfBeforeSince, Cancelled, InvalidUsage, Unavailable
+from tidemark.errors import Cancelled, InvalidUsage
 from tidemark.frontier import Frontier
-from tidemark.persist import state as commands
+from tidemark.persist import filters
+from tidemark.persist.filters import Filter
+from tidemark.persist.holds import Lease, Leases, check_as_of
 from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart
+from tidemark.persist.runs import schema_of, split_runs, stream_runs
 from tidemark.persist.source import PartSource
-from tidemark.persist.state import Batch, EpochMismatch, Hold, State
-from tidemark.persist.updates import advance, between, concat, consolidate
+from tidemark.persist.state import State
+from tidemark.persist.updates import META_FIELDS, advance, between, concat, consolidate
 from tidemark.persist.watch import Watch
 
-LEASE_MS = 15 * 60 * 1000
 _ATTEMPTS = 10
 
 
@@ -38,11 +50,23 @@ class Updates(NamedTuple):
 class ReadHandle:
     """Reads one shard. Holds nothing back by itself: pair it with a `SinceHandle` or a lease."""
 
-    def __init__(self, machine: Machine, parts: PartSource, watch: Watch):
+    def __init__(
+        self,
+        machine: Machine,
+        parts: PartSource,
+        watch: Watch,
+        leases: Leases,
+        *,
+        columns: list[str] | None = None,
+        filter: Filter | None = None,
+    ):
         self.shard_id = machine.shard_id
         self._machine = machine
         self._parts = parts
         self._watch = watch
+        self._leases = leases
+        self._columns = columns
+        self._filter = filter
 
     @property
     def since(self) -> Frontier:
@@ -54,35 +78,55 @@ class ReadHandle:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the updates; known from the first append on."""
-        encoded = self._machine.cached.schema or self._machine.refresh().schema
-        if encoded is None:
+        """The newest schema of the updates that this handle reads; known from the first write."""
+        state = self._machine.cached
+        if not state.schemas:
+            state = self._machine.refresh()
+        if not state.schemas:
             raise InvalidUsage(f"shard {self.shard_id} is empty: nothing was ever appended to it")
-        return pa.ipc.read_schema(pa.py_buffer(encoded))
+        return projected(schema_of(state), self._columns)
 
     def wait_for_upper_past(self, time: int, *, timeout: float | None = None) -> Frontier | None:
         """Block until `time` is complete; None if `timeout` seconds passed first."""
-
-        def reached() -> Frontier | None:
-            upper = self._machine.refresh().upper
-            return upper if upper.covers(time) else None
-
         cached = self._machine.cached.upper
-        return cached if cached.covers(time) else self._watch.wait_for(reached, timeout)
+        if cached.covers(time):
+            return cached
+        return self._watch.wait_for(self.shard_id, self._reached(time), timeout)
 
-    def snapshot(self, as_of: int, *, columns: list[str] | None = None) -> pa.Table:
+    async def wait_for_upper_past_async(
+        self, time: int, *, timeout: float | None = None
+    ) -> Frontier | None:
+        return await self._watch.wait_for_async(self.shard_id, self._reached(time), timeout)
+
+    def snapshot(self, as_of: int, *, timeout: float | None = None) -> pa.Table:
         """The collection at `as_of`, consolidated, every time moved up to it."""
-        if self.wait_for_upper_past(as_of) is None:
-            raise Cancelled(f"the client was closed while shard {self.shard_id} was awaited")
+        self._await(as_of, timeout)
 
         def read(state: State) -> pa.Table:
             check_as_of(state, as_of)
-            found = self._read(state.batches, Frontier.MIN, Frontier(as_of + 1))
-            if columns is not None:
-                found = found.select([*columns, *found.column_names[-3:]])
+            found = self._read(state, Frontier.MIN, Frontier(as_of + 1))
             return consolidate(advance(found, as_of))
 
         return self._stable(read)
+
+    async def snapshot_async(self, as_of: int, *, timeout: float | None = None) -> pa.Table:
+        check_as_of(self._machine.cached, as_of)
+        await self.wait_for_upper_past_async(as_of, timeout=timeout)
+        return await asyncio.to_thread(self.snapshot, as_of, timeout=0)
+
+    def stream(self, as_of: int) -> Iterator[pa.Table]:
+        """The snapshot in consolidated pieces, in bounded memory; whole rows, unfiltered."""
+        self._await(as_of, None)
+        with self.lease(as_of) as lease:
+            runs = split_runs(lease.batches())
+            yield from stream_runs(
+                self._parts.blob,
+                lease.state,
+                runs,
+                horizon=as_of,
+                until=as_of + 1,
+                config=self._machine.config,
+            )
 
     def updates(self, lower: Frontier, upper: Frontier) -> pa.Table:
         """What happened in [lower, upper), unconsolidated. `upper` must have been reached.
@@ -90,7 +134,18 @@ class ReadHandle:
         Reading from the minimum time is always possible: what happened before since comes at
         since, or (not compacted yet) somewhere before it.
         """
-        return self._stable(lambda state: self._changes(state, lower, upper))
+
+        def read(state: State) -> pa.Table:
+            if not upper <= state.upper:
+                raise InvalidUsage(
+                    f"shard {self.shard_id} is complete to {state.upper}, not {upper}"
+                )
+            # From the minimum on there is nothing to tell apart: it is all the updates there are.
+            if lower.time or state.since.is_empty:
+                check_as_of(state, max((lower.time or 0) - 1, 0))
+            return self._read(state, lower, upper)
+
+        return self._stable(read)
 
     def listen(self, as_of: int, *, timeout: float | None = None) -> Iterator[Updates]:
         """Updates and progress strictly after `as_of`; ends with the shard or with the client.
@@ -98,58 +153,117 @@ class ReadHandle:
         With a `timeout` it yields an empty step whenever that many seconds bring no progress, so
         that the caller can look up from its work.
         """
-        lower = Frontier(as_of + 1)
-        while not lower.is_empty:
-            assert lower.time is not None
-            upper = self.wait_for_upper_past(lower.time, timeout=timeout)
-            if upper is None and self._watch.closed:
-                return
-            if upper is None:
-                yield Updates(lower, lower, self.schema.empty_table())
-                continue
-            found = self.updates(lower, upper)
-            yield Updates(lower, upper, found)
-            lower = upper
+        return self._follow(self._lease(as_of), as_of, timeout)
+
+    def subscribe(self, as_of: int, *, timeout: float | None = None) -> Iterator[Updates]:
+        """The collection at `as_of` as the first step, then everything after it."""
+        lease = self._lease(as_of)
+        try:
+            yield Updates(Frontier.MIN, Frontier(as_of + 1), self.snapshot(as_of))
+            yield from self._follow(lease, as_of, timeout)
+        finally:
+            lease.release()
+
+    async def listen_async(
+        self, as_of: int, *, timeout: float | None = None
+    ) -> AsyncGenerator[Updates]:
+        """The same as an async iterator; `aclosing` it gives its lease up at once."""
+        lease = await asyncio.to_thread(self._lease, as_of)
+        try:
+            lower = Frontier(as_of + 1)
+            while lower.time is not None:
+                upper = await self.wait_for_upper_past_async(lower.time, timeout=timeout)
+                if upper is None and self._watch.closed:
+                    return
+                yield await asyncio.to_thread(self._step, lease, lower, upper)
+                lower = upper or lower
+        finally:
+            await asyncio.to_thread(lease.release)
+
+    async def subscribe_async(
+        self, as_of: int, *, timeout: float | None = None
+    ) -> AsyncGenerator[Updates]:
+        lease = await asyncio.to_thread(self._lease, as_of)
+        try:
+            yield Updates(Frontier.MIN, Frontier(as_of + 1), await self.snapshot_async(as_of))
+            async with aclosing(self.listen_async(as_of, timeout=timeout)) as steps:
+                async for step in steps:
+                    yield step
+        finally:
+            await asyncio.to_thread(lease.release)
 
     def lease(self, as_of: int | None = None) -> Lease:
-        """Pin the shard's parts and its since while someone else reads them (a Spark job)."""
-        hold_id = f"lease-{uuid4().hex}"
-        clock = self._machine.clock
-        since = Frontier(as_of) if as_of is not None else Frontier.MIN
-        self._machine.apply(
-            lambda state: commands.set_hold(
-                state,
-                hold_id,
-                Hold(since, expires_ms=clock.now_ms() + LEASE_MS),
-                now_ms=clock.now_ms(),
-            )
+        """Pin the shard's parts and its since while someone else reads them: a Spark job, say.
+
+        It is renewed in the background until it is released or this process ends.
+        """
+        return self._leases.take(self._machine, as_of, parts=True, purpose="read")
+
+    def _lease(self, as_of: int) -> Lease:
+        return self._leases.take(self._machine, as_of, parts=False, purpose="listen")
+
+    def _follow(self, lease: Lease, as_of: int, timeout: float | None) -> Iterator[Updates]:
+        with lease:
+            lower = Frontier(as_of + 1)
+            while lower.time is not None:
+                upper = self.wait_for_upper_past(lower.time, timeout=timeout)
+                if upper is None and self._watch.closed:
+                    return
+                yield self._step(lease, lower, upper)
+                lower = upper or lower
+
+    def _step(self, lease: Lease, lower: Frontier, upper: Frontier | None) -> Updates:
+        """What came, and then the lease may follow: to the last time that was read, as the next
+        step must still tell that from what comes after."""
+        if upper is None:
+            lease.check()
+            return Updates(lower, lower, self.schema.empty_table())
+        found = self.updates(lower, upper)
+        if upper.time is not None:
+            lease.downgrade(Frontier(upper.time - 1))
+        return Updates(lower, upper, found)
+
+    def _reached(self, time: int) -> Callable[[], Frontier | None]:
+        def reached() -> Frontier | None:
+            upper = self._machine.refresh().upper
+            return upper if upper.covers(time) else None
+
+        return reached
+
+    def _await(self, as_of: int, timeout: float | None) -> None:
+        if as_of < 0:
+            raise InvalidUsage(f"shard {self.shard_id}: there is no time {as_of}")
+        check_as_of(self._machine.cached, as_of)
+        if self.wait_for_upper_past(as_of, timeout=timeout) is not None:
+            return
+        if self._watch.closed:
+            raise Cancelled(f"the client was closed while shard {self.shard_id} was awaited")
+        raise Cancelled(
+            f"shard {self.shard_id} did not reach time {as_of} within {timeout} s: "
+            f"it is complete to {self._machine.cached.upper}"
         )
-        return Lease(self._machine, hold_id, as_of)
 
-    def _changes(self, state: State, lower: Frontier, upper: Frontier) -> pa.Table:
-        if not upper <= state.upper:
-            raise InvalidUsage(f"shard {self.shard_id} is complete to {state.upper}, not {upper}")
-        # From the minimum time on there is nothing to tell apart: it is all the updates there are.
-        if lower.time or state.since.is_empty:
-            check_as_of(state, max((lower.time or 0) - 1, 0))
-        return self._read(state.batches, lower, upper)
-
-    def _read(self, batches: tuple[Batch, ...], lower: Frontier, upper: Frontier) -> pa.Table:
+    def _read(self, state: State, lower: Frontier, upper: Frontier) -> pa.Table:
+        if not state.schemas:
+            # Progress without data: there are no rows, and nobody knows of what kind.
+            return pa.schema(META_FIELDS).empty_table()
+        schema = schema_of(state)
+        shape = projected(schema, self._columns)
+        clauses = filters.clauses(self._filter, schema) if self._filter else None
         low, high = lower.time, upper.time
         if low is None:
-            return self.schema.empty_table()
+            return shape.empty_table()
         tables = []
-        for batch in batches:
-            for part in batch.parts:
-                if part.max_time < low or (high is not None and part.min_time >= high):
-                    continue
-                table = self._parts.read(part, self.schema)
-                if part.min_time < low or (high is not None and part.max_time >= high):
-                    table = between(table, low, high)
-                tables.append(table)
-        return concat(tables, self.schema) if self._machine.cached.schema else pa.table({})
+        for part in state.parts:
+            if part.max_time < low or (high is not None and part.min_time >= high):
+                continue
+            table = self._parts.read(part, schema, columns=self._columns, clauses=clauses)
+            if part.min_time < low or (high is not None and part.max_time >= high):
+                table = between(table, low, high)
+            tables.append(table)
+        return concat(tables, shape)
 
-    def _stable(self, read) -> pa.Table:
+    def _stable(self, read: Callable[[State], pa.Table]) -> pa.Table:
         for attempt in range(_ATTEMPTS):
             try:
                 return read(self._machine.refresh())
@@ -159,76 +273,13 @@ class ReadHandle:
         raise AssertionError("unreachable")
 
 
-class Lease:
-    """A leased read: while it lives, the parts it lists stay where they are."""
-
-    def __init__(self, machine: Machine, hold_id: str, as_of: int | None):
-        self._machine = machine
-        self._hold_id = hold_id
-        self.as_of = as_of
-
-    def batches(self) -> tuple[Batch, ...]:
-        state = self._machine.cached
-        if self.as_of is not None:
-            check_as_of(state, self.as_of)
-        return state.batches
-
-    def renew(self) -> None:
-        """Keep it for another `LEASE_MS`; an error if it ended, as its parts may be gone."""
-        clock = self._machine.clock
-
-        def renewed(state: State) -> tuple[State, object]:
-            now_ms = clock.now_ms()
-            known = state.holds.get(self._hold_id)
-            if known is None or (known.expires_ms or 0) < now_ms:
-                return state, None
-            hold = Hold(known.since, expires_ms=now_ms + LEASE_MS)
-            return commands.set_hold(state, self._hold_id, hold, now_ms=now_ms)
-
-        if self._machine.apply(renewed) is None:
-            raise Unavailable(
-                f"a lease on shard {self._machine.shard_id} has expired",
-                hint="take a new lease and read again",
-            )
-
-    def release(self) -> None:
-        self._machine.apply(lambda state: commands.release_hold(state, self._hold_id))
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-class SinceHandle:
-    """A durable, named claim on a shard's since, fenced by an epoch. Survives its process."""
-
-    def __init__(self, machine: Machine, hold_id: str, epoch: int):
-        self._machine = machine
-        self._hold_id = hold_id
-        self._epoch = epoch
-
-    def downgrade(self, since: Frontier) -> Frontier | EpochMismatch:
-        """Allow compaction up to `since`; returns where the hold now is."""
-        return self._machine.apply(
-            lambda state: commands.set_hold(
-                state,
-                self._hold_id,
-                Hold(since, self._epoch),
-                now_ms=self._machine.clock.now_ms(),
-            )
+def projected(schema: pa.Schema, columns: list[str] | None) -> pa.Schema:
+    if columns is None:
+        return schema
+    unknown = [name for name in columns if name not in schema.names]
+    if unknown:
+        raise InvalidUsage(
+            f"no such columns: {', '.join(unknown)}", hint=f"columns: {', '.join(schema.names)}"
         )
-
-    def release(self) -> None:
-        self._machine.apply(
-            lambda state: commands.release_hold(state, self._hold_id, epoch=self._epoch)
-        )
-
-
-def check_as_of(state: State, as_of: int) -> None:
-    if not state.since <= Frontier(as_of):
-        raise AsOfBeforeSince(
-            f"shard {state.shard_id} can be read from time {state.since} on, not at {as_of}",
-            hint="read at a later time, or retain more history",
-        )
+    names = [*columns, *(f.name for f in META_FIELDS if f.name not in columns)]
+    return pa.schema([schema.field(name) for name in names])

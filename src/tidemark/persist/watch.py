@@ -1,85 +1,114 @@
-"""Waiting for other processes' commits without hot polling.
+"""Waiting for commits, of this process and of others, without polling.
 
-One thread per process looks at the consensus' change token, and only while someone waits. The
-token costs microseconds (SQLite keeps it in shared memory), a look at a shard costs a read, so
-waiters are woken only when something did change.
+Consensus rings when a shard has a new version (`Consensus.watch`); whoever waits for that shard
+looks again. Ringing is best effort, so waiters also look by themselves once in a while.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from tidemark.clock import Clock
-from tidemark.errors import Unavailable
 from tidemark.persist.consensus import Consensus
 
 T = TypeVar("T")
 
-LOOK_EVERY = 0.005
 RECHECK_EVERY = 1.0
-"""Waiters look again by themselves this often, whatever the token says."""
+"""Waiters look again by themselves this often, whether it rang or not."""
 
 
 class Watch:
     def __init__(self, consensus: Consensus, clock: Clock):
         self._consensus = consensus
         self._clock = clock
-        self._changed = threading.Condition()
-        self._waiting = 0
-        self._version = 0
-        self._thread: threading.Thread | None = None
-        self._closed = False
+        self._lock = threading.Lock()
+        self._waiters: dict[str | None, set[Callable[[], None]]] = {}
+        self._stop: Callable[[], None] | None = None
+        self.closed = False
 
-    def wait_for(self, ready: Callable[[], T | None], timeout: float | None = None) -> T | None:
-        """What `ready` returns once it is not None; None after `timeout` seconds or `close`."""
+    def ring(self, shard_id: str | None) -> None:
+        """Wake who waits for this shard (None: for any)."""
+        with self._lock:
+            keys = (shard_id, None) if shard_id is not None else tuple(self._waiters)
+            wake = [waiter for key in keys for waiter in self._waiters.get(key, ())]
+        for waiter in wake:
+            waiter()
+
+    def wait_for(
+        self, shard_id: str | None, ready: Callable[[], T | None], timeout: float | None = None
+    ) -> T | None:
+        """What `ready` returns once it is not None; None after `timeout` seconds or `close`.
+
+        `ready` is asked again when `shard_id` has a new version (None: when any shard has).
+        """
+        rung = threading.Event()
         deadline = None if timeout is None else self._clock.monotonic() + timeout
-        with self._changed:
-            self._waiting += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
-        try:
+        with self._waiting(shard_id, rung.set):
             while True:
-                seen = self._version
+                rung.clear()
                 found = ready()
-                if found is not None or self._closed:
+                pause = self._pause(deadline)
+                if found is not None or pause <= 0:
                     return found
-                left = None if deadline is None else deadline - self._clock.monotonic()
-                if left is not None and left <= 0:
-                    return None
-                pause = RECHECK_EVERY if left is None else min(left, RECHECK_EVERY)
-                with self._changed:
-                    if self._version == seen:
-                        self._changed.wait(pause)
-        finally:
-            with self._changed:
-                self._waiting -= 1
+                rung.wait(pause)
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
+    async def wait_for_async(
+        self, shard_id: str | None, ready: Callable[[], T | None], timeout: float | None = None
+    ) -> T | None:
+        """The same in an event loop; `ready` runs in a thread of it."""
+        rung, loop = asyncio.Event(), asyncio.get_running_loop()
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        with self._waiting(shard_id, lambda: _soon(loop, rung)):
+            while True:
+                rung.clear()
+                found = await asyncio.to_thread(ready)
+                pause = self._pause(deadline)
+                if found is not None or pause <= 0:
+                    return found
+                await _rung_within(rung, pause)
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self.closed = True
+        with self._lock:
+            stop, self._stop = self._stop, None
+        if stop is not None:
+            stop()
+        self.ring(None)
 
-    def _look(self) -> None:
-        token = None
-        while not self._closed:
-            with self._changed:
-                while not self._waiting and not self._closed:
-                    self._changed.wait()
-            try:
-                fresh = self._consensus.change_token()
-            except Unavailable:
-                fresh = None  # Waiters look for themselves, and meet the trouble if it lasts.
-            if fresh != token:
-                token = fresh
-                with self._changed:
-                    self._version += 1
-                    self._changed.notify_all()
-            self._clock.sleep(LOOK_EVERY)
+    def _pause(self, deadline: float | None) -> float:
+        if self.closed:
+            return 0
+        left = RECHECK_EVERY if deadline is None else deadline - self._clock.monotonic()
+        return min(left, RECHECK_EVERY)
+
+    @contextmanager
+    def _waiting(self, shard_id: str | None, waiter: Callable[[], None]) -> Iterator[None]:
+        with self._lock:
+            self._waiters.setdefault(shard_id, set()).add(waiter)
+            if self._stop is None and not self.closed:
+                self._stop = self._consensus.watch(self.ring)
+        try:
+            yield
+        finally:
+            with self._lock:
+                waiters = self._waiters[shard_id]
+                waiters.discard(waiter)
+                if not waiters:
+                    del self._waiters[shard_id]
+
+
+def _soon(loop: asyncio.AbstractEventLoop, rung: asyncio.Event) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(rung.set)
+
+
+async def _rung_within(rung: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await rung.wait()
+    except TimeoutError:
+        return

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.errors import InvalidUsage
+from tidemark.errors import Indeterminate, InvalidUsage
 from tidemark.frontier import Frontier
-from tidemark.persist import state as commands
-from tidemark.persist.blob import Blob
+from tidemark.persist import commands
+from tidemark.persist.commands import Appended, SchemaMismatch, UpperMismatch
 from tidemark.persist.machine import Machine
-from tidemark.persist.part import write_parts
-from tidemark.persist.state import Appended, Part, UpperMismatch
-from tidemark.persist.updates import DIFF, ERR, TIME, between, row_names
+from tidemark.persist.source import PartSource
+from tidemark.persist.staging import Builder, Staged, Stager, check_updates, fuse
+from tidemark.persist.state import Batch
+from tidemark.persist.updates import TIME, between, concat, updates_schema
 
-INLINE_BUDGET = 128 * 1024
-"""Inline bytes that one shard's state may carry; beyond it even small parts go to Blob."""
+Updates = pa.Table | Staged | Sequence[Staged] | None
 
 
 class WriteHandle:
-    """Appends to one shard. Cheap to open; registers nothing until the first append."""
+    """Appends to one shard. Cheap to open; registers nothing until the first write."""
 
     def __init__(
-        self, machine: Machine, blob: Blob, *, schema: pa.Schema, key: tuple[str, ...]
+        self, machine: Machine, parts: PartSource, *, schema: pa.Schema, key: tuple[str, ...]
     ) -> None:
         self.shard_id = machine.shard_id
         self.schema = schema
         self._machine = machine
-        self._blob = blob
+        self._parts = parts
         self._key = key
+        self._stager = Stager(parts.blob, self.shard_id, machine.clock, machine.config, key)
         self._writer = uuid4().hex
-        self._registered = False
+        self._number: int | None = None
         # The token in the state is that of the writer's last append, so there is one at a time.
         self._lock = threading.Lock()
         missing = [name for name in key if name not in schema.names]
@@ -49,46 +51,59 @@ class WriteHandle:
         """The true upper, linearized with all appends."""
         return self._machine.refresh().upper
 
-    def stage(self, updates: pa.Table) -> tuple[Part, ...]:
-        """Store updates without appending them; `append` or `discard` what comes back."""
-        self._check_schema(updates)
-        for name in (TIME, DIFF):
-            if updates[name].null_count:
-                raise InvalidUsage(f"shard {self.shard_id}: an update has no {name}")
-        inline = self._machine.cached.inline_bytes < INLINE_BUDGET
-        return write_parts(self._blob, self.shard_id, updates, key=self._key, inline=inline)
+    def stage(self, updates: pa.Table) -> Staged:
+        """Store updates without appending them; append or discard what comes back."""
+        check_updates(self.shard_id, updates, self.schema)
+        number = self.register()
+        inline = self._machine.cached.inline_bytes < self._machine.config.inline_total
+        return self._stager.stage(updates, schema=number, inline=inline)
 
-    def discard(self, parts: tuple[Part, ...]) -> None:
-        for part in parts:
-            if part.key is not None:
-                self._blob.delete(part.key)
+    def builder(self) -> Builder:
+        """Stages any amount of updates in bounded memory."""
+        return Builder(self._stager, self.schema, self.register(), self._machine.config)
+
+    def discard(self, batch: Staged) -> None:
+        self._stager.discard(batch)
 
     def compare_and_append(
-        self, updates: pa.Table | tuple[Part, ...] | None, *, lower: Frontier, upper: Frontier
+        self, updates: Updates, *, lower: Frontier, upper: Frontier, token: str | None = None
     ) -> Appended | UpperMismatch:
         """Append as the batch [lower, upper) if and only if the shard's upper is `lower`.
 
-        `updates` is a table, parts that were staged before (kept by the caller if the append
-        loses), or None for progress alone.
+        `updates` is a table, batches staged before here or elsewhere (kept by the caller if the
+        append loses or fails), or None for progress alone. A caller that is left unsure by
+        `Indeterminate` may repeat its last append with the same `token`: it happens once.
         """
         if not isinstance(updates, pa.Table):
-            return self._append(updates or (), lower, upper)
+            given = (updates,) if isinstance(updates, Staged) else updates or ()
+            return self._append(fuse(self.shard_id, given), lower, upper, token)
         self._check_bounds(updates, lower, upper)
         # Losing is cheap to foresee and dear to find out after writing parts.
-        if lower < self.upper:
+        if token is None and lower < self.upper:
             return UpperMismatch(self.fetch_upper())
-        self._register()
-        parts = self.stage(updates)
+        staged = self.stage(updates)
         # After an error the parts stay: the append may have happened.
-        outcome = self._append(parts, lower, upper)
-        if isinstance(outcome, UpperMismatch):
-            self.discard(parts)
+        outcome = self._append(staged, lower, upper, token)
+        if isinstance(outcome, UpperMismatch) or token is not None:
+            self._discard_unused(staged)
         return outcome
 
     def append(
-        self, updates: pa.Table, *, lower: Frontier, upper: Frontier
+        self, updates: pa.Table | Staged, *, lower: Frontier, upper: Frontier
     ) -> Appended | UpperMismatch:
-        """For writers of identical data: what is already there is cut off, a gap is a mismatch."""
+        """For writers of identical data: what is already there is cut off, a gap is a mismatch.
+
+        A staged batch is used up: the shard has it, or its parts are deleted.
+        """
+        if isinstance(updates, Staged):
+            if self.fetch_upper() == lower:
+                outcome = self.compare_and_append(updates, lower=lower, upper=upper)
+                if isinstance(outcome, Appended):
+                    return outcome
+            batch, updates = updates, self._read_staged(updates)
+            outcome = self.append(updates, lower=lower, upper=upper)
+            self.discard(batch)
+            return outcome
         self._check_bounds(updates, lower, upper)
         while True:
             current = self.fetch_upper()
@@ -107,49 +122,99 @@ class WriteHandle:
         """Move the upper to at least `upper` with no data."""
         current = self.fetch_upper()
         while current < upper:
-            outcome = self._append((), current, upper)
+            outcome = self._append(Staged(self.shard_id), current, upper, None)
             current = outcome[0]
         return current
 
+    def evolve_schema(self, schema: pa.Schema) -> SchemaMismatch | None:
+        """Go on with rows of `schema`, which has more nullable columns at the end.
+
+        None if it is done; a mismatch if someone else gave the shard another schema first.
+        """
+        updates = updates_schema(schema)
+        expected, encoded = self.register(), _encoded(updates)
+        outcome = self._machine.apply(
+            "evolve_schema", lambda state: commands.evolve_schema(state, expected, encoded)
+        )
+        if isinstance(outcome, SchemaMismatch):
+            return outcome
+        self.schema, self._number = updates, outcome
+        return None
+
+    def expire(self) -> None:
+        """Leave politely: the shard forgets this writer. A crash does the same an hour later."""
+        self._machine.apply(
+            "expire_writer", lambda state: commands.expire_writer(state, self._writer)
+        )
+
+    def register(self) -> int:
+        """Make the schema known; its number in the shard's state."""
+        if self._number is None:
+            encoded = _encoded(self.schema)
+            self._number = self._machine.apply(
+                "register_schema",
+                lambda state: commands.register_schema(state, encoded, self._key),
+            )
+        return self._number
+
     def _append(
-        self, parts: tuple[Part, ...], lower: Frontier, upper: Frontier
+        self, staged: Staged, lower: Frontier, upper: Frontier, token: str | None
     ) -> Appended | UpperMismatch:
-        self._register()
-        token = uuid4().hex
+        if staged.parts:
+            self.register()
+        flushed = self._flush_inline(staged)
+        runs = flushed.runs
+        splits = [sum(len(run) for run in runs[:at]) for at in range(1, len(runs))]
+        batch = Batch(lower, upper, Frontier.MIN, flushed.parts, tuple(splits))
+        token = token or uuid4().hex
+        clock, config = self._machine.clock, self._machine.config
+        begun = clock.now_ms()
         with self._lock:
-            return self._machine.apply(
+            outcome = self._machine.apply(
+                "append",
                 lambda state: commands.compare_and_append(
                     state,
-                    parts,
-                    lower=lower,
-                    upper=upper,
+                    batch,
                     writer=self._writer,
                     token=token,
-                    now_ms=self._machine.clock.now_ms(),
-                )
+                    expires_ms=clock.now_ms() + config.writer_lease_ms,
+                ),
             )
+        if isinstance(outcome, UpperMismatch):
+            if clock.now_ms() > begun + config.writer_lease_ms:
+                # So long asleep that even a success would be forgotten by now.
+                raise Indeterminate(f"an append to shard {self.shard_id} took too long to tell")
+            if flushed is not staged:
+                self.discard(flushed)
+        return outcome
 
-    def _check_schema(self, updates: pa.Table) -> None:
-        if updates.schema != self.schema:
-            raise InvalidUsage(
-                f"shard {self.shard_id} takes updates of ({_spelled(self.schema)}), "
-                f"got ({_spelled(updates.schema)})"
-            )
+    def _flush_inline(self, staged: Staged) -> Staged:
+        """Many small batches appended as one would swell the state: they become one part."""
+        inline = [part for part in staged.parts if part.inline is not None]
+        size = sum(part.size for part in inline)
+        if len(inline) < 2 or size < self._machine.config.inline_bytes:
+            return staged
+        updates = concat([self._parts.read(part, self.schema) for part in inline], self.schema)
+        small = self._stager.stage(updates, schema=self.register(), inline=False)
+        kept = tuple(run for run in staged.runs if all(part.inline is None for part in run))
+        return Staged(self.shard_id, kept + small.runs)
+
+    def _discard_unused(self, staged: Staged) -> None:
+        """Delete what the shard does not refer to: it lost, or its first attempt had succeeded."""
+        used = self._machine.cached.keys
+        kept = tuple(p for p in staged.parts if p.key is not None and p.key not in used)
+        self.discard(Staged(self.shard_id, (kept,)))
+
+    def _read_staged(self, batch: Staged) -> pa.Table:
+        return concat([self._parts.read(part, self.schema) for part in batch.parts], self.schema)
 
     def _check_bounds(self, updates: pa.Table, lower: Frontier, upper: Frontier) -> None:
-        self._check_schema(updates)
+        check_updates(self.shard_id, updates, self.schema)
         times = pc.min_max(updates[TIME]).as_py().values()
         commands.check_bounds(
             self.shard_id, lower, upper, [time for time in times if time is not None]
         )
 
-    def _register(self) -> None:
-        if not self._registered:
-            schema = self.schema.serialize().to_pybytes()
-            self._machine.apply(lambda state: commands.register_schema(state, schema, self._key))
-            self._registered = True
 
-
-def _spelled(schema: pa.Schema) -> str:
-    names = [*row_names(schema), TIME, DIFF, ERR]
-    return ", ".join(f"{name} {schema.field(name).type}" for name in names if name in schema.names)
+def _encoded(schema: pa.Schema) -> bytes:
+    return schema.serialize().to_pybytes()

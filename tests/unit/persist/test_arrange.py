@@ -19,7 +19,7 @@ from tidemark.errors import AsOfBeforeSince, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.persist import MemBlob, MemConsensus, PersistClient, arrange
 from tidemark.persist.arrange import Arrangement
-from tidemark.persist.compact import Merge, compact
+from tidemark.persist.compact import compact
 from tidemark.persist.keyhash import key_hash
 from tidemark.persist.updates import DIFF, ERR, TIME, as_updates
 
@@ -149,7 +149,7 @@ class Model(RuleBasedStateMachine):
         client = self.client
         state = client.state("s")
         if state.batches:
-            compact(client._machine("s"), client.blob, client._parts, Merge(state.batches))
+            compact(client.machine("s"), client.blob, state.batches)
 
     @precondition(lambda self: self.holders)
     @rule(

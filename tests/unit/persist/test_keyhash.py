@@ -5,17 +5,22 @@ from __future__ import annotations
 import datetime
 from decimal import Decimal
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.errors import InvalidUsage
+from tidemark.persist import keyhash
 from tidemark.persist.keyhash import key_hash
 
 PROPERTY = settings(deadline=None, print_blob=True, max_examples=150)
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
 
 TYPES = {
     pa.bool_(): st.booleans(),
@@ -28,7 +33,33 @@ TYPES = {
     pa.date32(): st.dates(),
     pa.timestamp("us"): st.datetimes(),
     pa.timestamp("us", tz="UTC"): st.datetimes(timezones=st.just(datetime.UTC)),
+    pa.null(): st.none(),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.float32(): st.floats(width=32),
+    pa.decimal32(9, 2): st.decimals(-(10**6), 10**6, places=2),
+    pa.decimal256(60, 16): st.decimals(-(10**20), 10**20, places=16),
+    pa.large_string(): st.text(),
+    pa.large_binary(): st.binary(),
+    pa.string_view(): st.text(),
+    pa.binary(3): st.binary(min_size=3, max_size=3),
+    pa.date64(): st.dates(),
+    pa.time32("s"): st.times().map(lambda time: time.replace(microsecond=0)),
+    pa.time64("us"): st.times(),
+    pa.duration("us"): st.timedeltas(datetime.timedelta(-1000), datetime.timedelta(1000)),
+    pa.month_day_nano_interval(): st.builds(
+        lambda *parts: pa.MonthDayNano(parts), INT32, INT32, st.integers(-(2**63), 2**63 - 1)
+    ),
+    pa.list_(pa.string()): st.lists(st.none() | st.text(max_size=3), max_size=3),
+    pa.large_list(pa.list_(pa.int8())): st.lists(
+        st.lists(st.none() | st.integers(0, 9), max_size=2), max_size=3
+    ),
+    pa.list_(pa.int32(), 2): st.lists(st.none() | INT32, min_size=2, max_size=2),
+    pa.map_(pa.string(), pa.int64()): st.lists(st.tuples(st.text(max_size=2), INT32), max_size=3),
+    pa.struct({"a": pa.int64(), "b": pa.list_(pa.string())}): st.fixed_dictionaries(
+        {"a": st.none() | INT32, "b": st.none() | st.lists(st.text(max_size=2), max_size=2)}
+    ),
 }
+"""What types.py knows, and whatever else Spark or another writer may hand us."""
 
 
 def hashed(*arrays: pa.Array | pa.ChunkedArray) -> list[int]:
@@ -148,5 +179,83 @@ def test_hashes_spread():
 
 
 def test_other_types_are_refused():
-    with pytest.raises(InvalidUsage, match="cannot arrange by a column of type list"):
-        hashed(pa.array([[1]]))
+    with pytest.raises(InvalidUsage, match="cannot hash a column of type list_view"):
+        hashed(pa.array([[1]], pa.list_view(pa.int64())))
+
+
+# The definition once more, a value at a time.
+
+P, M = 0x9E3779B97F4A7C15, 2**64
+
+
+def mixed(n: int) -> int:
+    n = (n + P) % M
+    n = (n ^ n >> 30) * 0xBF58476D1CE4E5B9 % M
+    n = (n ^ n >> 27) * 0x94D049BB133111EB % M
+    return n ^ n >> 31
+
+
+def sequence(items: list[int] | bytes) -> int:
+    total = sum((item + 1) * pow(P, at + 1, M) for at, item in enumerate(items))
+    return mixed((total + len(items)) % M)
+
+
+@PROPERTY
+@given(st.lists(st.binary(max_size=40), max_size=30), st.integers(1, 50))
+def test_the_definition_of_bytes(values, block):
+    """Also with blocks so small that a value spans several of them."""
+    with patch.object(keyhash, "_BLOCK", block):
+        assert hashed(pa.array(values, pa.binary())) == [mixed(sequence(v)) for v in values]
+
+
+def test_long_values():
+    values = [b"a", b"tide" * 10_000, b"", b"x" * (keyhash._BLOCK - 1), b"mark" * 30_000, b"", b"z"]
+    expected = [mixed(sequence(value)) for value in values]
+    assert hashed(pa.array(values)) == hashed(pa.array(values, pa.large_binary())) == expected
+
+
+def test_the_definition_of_the_rest():
+    def words(*values: int) -> int:
+        found = 0
+        for value in values:
+            found = mixed((found * P + value) % M)
+        return found
+
+    assert hashed(pa.array([-2, 3], pa.int8())) == [mixed(mixed(M - 2)), mixed(mixed(3))]
+    for kind in (pa.decimal32(5, 1), pa.decimal64(10, 1), pa.decimal128(20, 1)):
+        assert hashed(pa.array([Decimal("-2.5")], kind)) == [mixed(words(M - 25, M - 1))]
+    wide = hashed(pa.array([Decimal("-2.5")], pa.decimal256(50, 1)))
+    assert wide == [mixed(words(M - 25, M - 1, M - 1, M - 1))]
+    null = 0xC2B2AE3D27D4EB4F
+    tags = sequence([sequence(b"a"), null])
+    assert hashed(pa.array([["a", None]])) == [mixed(tags)]
+    place = pa.array([{"x": 1, "y": ["a", None]}, {"x": None, "y": None}, None])
+    assert hashed(place) == [
+        mixed(words(mixed(1), tags)),
+        mixed(words(null, null)),
+        mixed(null),
+    ]
+
+
+def test_encodings_do_not_matter():
+    values = ["tide", None, "mark", "tide"]
+    expected = hashed(pa.array(values))
+    assert hashed(pa.array(values, pa.large_string())) == expected
+    assert hashed(pa.array(values, pa.string_view())) == expected
+    assert hashed(pa.array(values).dictionary_encode()) == expected
+    assert hashed(pc.run_end_encode(pa.array(values))) == expected
+    assert hashed(pa.array(values, pa.json_())) == expected
+    uuid = bytes(range(16))
+    assert hashed(pa.array([uuid], pa.uuid())) == hashed(pa.array([uuid], pa.binary()))
+    with_null = pa.DictionaryArray.from_arrays([0, 1, None, 0], ["tide", None])
+    assert hashed(with_null) == hashed(pa.array(["tide", None, None, "tide"]))
+
+
+def test_many_batches_and_many_tiny_chunks():
+    values = pa.array([None if n % 7 == 0 else f"value {n}" for n in range(40_000)])
+    expected = hashed(values)
+    assert expected == [
+        h for at in range(0, 40_000, 9_000) for h in hashed(values.slice(at, 9_000))
+    ]
+    tiny = pa.chunked_array([values.slice(at, 3) for at in range(0, 3000, 3)])
+    assert hashed(tiny) == expected[:3000]

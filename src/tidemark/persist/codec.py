@@ -1,0 +1,206 @@
+"""How a shard's versions are written down (docs/format.md has the specification).
+
+Every commit adds one *version* to the shard's log in Consensus. Most hold only what changed; each
+`rollup_every`-th holds the whole state, after which the log before it is dropped. So a commit
+costs what it changes, and opening a shard costs one read of a short log:
+
+    seqno   256     257     258     259
+          rollup   diff    diff    diff       state = rollup + diffs
+
+A version is the msgpack array [format, name of the command, body], its body a diff or a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from tidemark.errors import Corruption
+from tidemark.frontier import Frontier
+from tidemark.persist.consensus import Versioned
+from tidemark.persist.state import Batch, Hold, Retired, State, WriterState
+
+FORMAT = 2
+T = TypeVar("T")
+
+
+class Splice(msgspec.Struct, frozen=True, array_like=True):
+    """The batches from `start` on, `removed` of them, give way to `added`."""
+
+    start: int
+    removed: int
+    added: tuple[Batch, ...]
+
+
+class Diff(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one commit changed; a missing field did not change."""
+
+    seqno: int
+    at_ms: int
+    since: Frontier | UnsetType = UNSET
+    upper: Frontier | UnsetType = UNSET
+    schemas: tuple[bytes, ...] = ()
+    key: tuple[str, ...] | UnsetType = UNSET
+    batches: Splice | UnsetType = UNSET
+    holds: dict[str, Hold | None] = {}
+    writers: dict[str, WriterState | None] = {}
+    retired: tuple[Retired, ...] = ()
+    forgotten: tuple[str, ...] = ()
+    floor: int | UnsetType = UNSET
+
+
+class Version(NamedTuple):
+    seqno: int
+    command: str
+    body: State | Diff
+
+
+def encode(old: State, new: State, command: str, *, rollup: bool) -> bytes:
+    body = new if rollup else diff(old, new)
+    kind = "rollup" if rollup else "diff"
+    return msgspec.msgpack.encode((FORMAT, command, kind, body))
+
+
+def decode(shard_id: str, versioned: Versioned) -> Version:
+    name = f"version {versioned.seqno} of shard {shard_id}"
+    try:
+        format_, command, kind, body = msgspec.msgpack.decode(
+            versioned.data, type=tuple[int, str, str, msgspec.Raw]
+        )
+        if format_ != FORMAT:
+            raise _other_format(name, format_)
+        found = msgspec.msgpack.decode(body, type=State if kind == "rollup" else Diff)
+    except msgspec.MsgspecError as error:
+        raise Corruption(
+            f"{name} cannot be read: {error}",
+            hint="the shard cannot be opened; restore its log in Consensus from a backup",
+        ) from error
+    if found.seqno != versioned.seqno:
+        raise Corruption(f"{name} says that it is version {found.seqno}")
+    return Version(versioned.seqno, command, found)
+
+
+def _other_format(name: str, format_: int) -> Corruption:
+    if format_ > FORMAT:
+        return Corruption(
+            f"{name} was written in format {format_}, this program knows up to {FORMAT}",
+            hint="upgrade Tidemark; nothing was changed",
+        )
+    return Corruption(
+        f"{name} was written in format {format_} of a pre-release, this program begins at {FORMAT}",
+        hint="read it with the program that wrote it; nothing was changed",
+    )
+
+
+def replay(state: State, versions: Iterable[Version]) -> State:
+    """The state after `versions`, which follow it or begin with a whole state of their own."""
+    for version in versions:
+        if isinstance(version.body, State):
+            state = version.body
+        elif version.seqno == state.seqno + 1:
+            state = patch(state, version.body)
+        else:
+            raise Corruption(
+                f"shard {state.shard_id}: version {version.seqno} follows {state.seqno}; "
+                "the ones in between are missing"
+            )
+    return state
+
+
+def diff(old: State, new: State) -> Diff:
+    gone = {retired.key for retired in old.retired} - {retired.key for retired in new.retired}
+    kept = {retired.key for retired in old.retired}
+    return Diff(
+        seqno=new.seqno,
+        at_ms=new.at_ms,
+        since=_changed(old.since, new.since),
+        upper=_changed(old.upper, new.upper),
+        schemas=new.schemas[len(old.schemas) :],
+        key=_changed(old.key, new.key),
+        batches=_splice(old, new),
+        holds=_changes(old.holds, new.holds),
+        writers=_changes(old.writers, new.writers),
+        retired=tuple(retired for retired in new.retired if retired.key not in kept),
+        forgotten=tuple(sorted(gone)),
+        floor=_changed(old.floor, new.floor),
+    )
+
+
+def patch(state: State, diff: Diff) -> State:
+    upper = _or(diff.upper, state.upper)
+    batches = state.batches
+    if not isinstance(diff.batches, UnsetType):
+        start, end = diff.batches.start, diff.batches.start + diff.batches.removed
+        batches = batches[:start] + diff.batches.added + batches[end:]
+    if batches and batches[-1].upper != upper:
+        batches = (*batches[:-1], replace(batches[-1], upper=upper))
+    retired = state.retired
+    if diff.forgotten:
+        forgotten = set(diff.forgotten)
+        retired = tuple(r for r in retired if r.key not in forgotten)
+    return State(
+        shard_id=state.shard_id,
+        seqno=diff.seqno,
+        at_ms=diff.at_ms,
+        since=_or(diff.since, state.since),
+        upper=upper,
+        schemas=state.schemas + diff.schemas,
+        key=_or(diff.key, state.key),
+        batches=batches,
+        holds=_merged(state.holds, diff.holds),
+        writers=_merged(state.writers, diff.writers),
+        retired=retired + diff.retired,
+        floor=_or(diff.floor, state.floor),
+    )
+
+
+def _splice(old: State, new: State) -> Splice | UnsetType:
+    """What became of the batches. The last one ends at the shard's upper by definition (S1), so
+    that progress alone, which stretches it, need not repeat what it holds."""
+    before, after = old.batches, new.batches
+    start = 0
+    while start < min(len(before), len(after)) and _same(before, after, start, start):
+        start += 1
+    tail = 0
+    while tail < min(len(before), len(after)) - start and _same(
+        before, after, len(before) - 1 - tail, len(after) - 1 - tail
+    ):
+        tail += 1
+    if start == len(before) == len(after):
+        return UNSET
+    return Splice(start, len(before) - start - tail, after[start : len(after) - tail])
+
+
+def _same(before: tuple[Batch, ...], after: tuple[Batch, ...], at: int, to: int) -> bool:
+    old, new = before[at], after[to]
+    if old is new:
+        return True
+    if to == len(after) - 1 and at == len(before) - 1:
+        old = replace(old, upper=new.upper)
+    return old == new
+
+
+def _changed(old: T, new: T) -> T | UnsetType:
+    return UNSET if old == new else new
+
+
+def _or(value: T | UnsetType, otherwise: T) -> T:
+    return otherwise if isinstance(value, UnsetType) else value
+
+
+def _changes(old: Mapping[str, T], new: Mapping[str, T]) -> dict[str, T | None]:
+    if old is new:
+        return {}
+    changed: dict[str, T | None] = {k: v for k, v in new.items() if old.get(k) != v}
+    return changed | {k: None for k in old if k not in new}
+
+
+def _merged(old: dict[str, T], changes: Mapping[str, T | None]) -> dict[str, T]:
+    if not changes:
+        return old
+    merged = {k: v for k, v in old.items() if changes.get(k, v) is not None}
+    return merged | {k: v for k, v in changes.items() if v is not None}

@@ -1,0 +1,61 @@
+"""What can be tuned about a client, in one place. The defaults suit one machine."""
+
+from __future__ import annotations
+
+import msgspec
+
+KIB, MIB = 1024, 1024 * 1024
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    inline_bytes: int = 8 * KIB
+    """A part that encodes to less than this may travel inside the state."""
+
+    inline_total: int = 128 * KIB
+    """Inline bytes that one state may carry; beyond it even small parts go to Blob."""
+
+    part_bytes: int = 32 * MIB
+    """About how much (in memory) goes into one part."""
+
+    row_group_bytes: int = 2 * MIB
+    """About how much goes into one row group: what a merge holds of each of its inputs."""
+
+    cache_bytes: int = 64 * MIB
+    """Parts kept in memory for the next reader in this process."""
+
+    small_batches: int = 8
+    """How many batches may wait behind the large ones before they are merged."""
+
+    inline_due: int = 64 * KIB
+    """Inline bytes that make a merge due although there are few batches."""
+
+    merge_memory: int = 256 * MIB
+    """What one merge may hold in memory, whatever the shard's size."""
+
+    maintain_every: float = 0.1
+    """Seconds between two looks of the background upkeep at the shards that were written to."""
+
+    rollup_every: int = 128
+    """Every so many versions one holds the whole state, and the log before it is dropped."""
+
+    lease_ms: int = 15 * MINUTE
+    """A reader that gives no sign of life for so long loses what it held."""
+
+    heartbeat: bool = True
+    """Renew leases in the background. Tests that own the clock renew by hand."""
+
+    writer_lease_ms: int = HOUR
+    """How long a writer's last token is remembered."""
+
+    leak_after_ms: int = 24 * HOUR
+    """Staged parts that nobody appended for so long are taken for lost, and deleted."""
+
+    audit: float = 0.01
+    """The share of the parts skipped by their statistics that is read all the same, to check."""
+
+    blob_writes: int = 4
+    """Parts that this process writes at one time; more wait."""
+
+    blob_bytes_per_second: int | None = None
+    """A limit on what this process writes to Blob; None is no limit."""

@@ -1,0 +1,121 @@
+"""The background care of the shards that a process writes: merges, and deleting garbage.
+
+Small merges are done one after the other by one thread. A large one has a thread of its own, so
+that the newest batches of all shards stay few while it runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import structlog
+
+from tidemark.clock import Clock
+from tidemark.errors import TidemarkError
+from tidemark.frontier import Frontier
+from tidemark.persist.blob import Blob
+from tidemark.persist.compact import compact, due
+from tidemark.persist.config import Config
+from tidemark.persist.gc import collect, collect_leaked
+from tidemark.persist.machine import Machine
+from tidemark.persist.state import Batch
+
+log = structlog.get_logger("persist")
+
+RETIRED_DUE = 16
+"""Retired parts are worth a commit from this many on; a sweep takes fewer."""
+
+SWEEP_EVERY = 300.0
+
+
+class Maintenance:
+    def __init__(self, blob: Blob, config: Config, clock: Clock):
+        self._blob = blob
+        self._config = config
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._machines: dict[str, Machine] = {}
+        self._changed: set[str] = set()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._large: dict[str, tuple[Future, Frontier]] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="persist-large-merge")
+
+    def care_for(self, machine: Machine) -> None:
+        with self._lock:
+            self._machines[machine.shard_id] = machine
+
+    def forget(self, shard_id: str) -> None:
+        with self._lock:
+            self._machines.pop(shard_id, None)
+
+    def note(self, shard_id: str) -> None:
+        """This process has committed to the shard: something may be due."""
+        with self._lock:
+            if shard_id in self._machines:
+                self._changed.add(shard_id)
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="persist-maintenance", daemon=True
+            )
+            self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        swept = self._clock.monotonic()
+        while not self._stop.wait(self._config.maintain_every):
+            sweep = self._clock.monotonic() - swept >= SWEEP_EVERY
+            if sweep:
+                swept = self._clock.monotonic()
+            for machine in self._due(everything=sweep):
+                if self._stop.is_set():
+                    return
+                _careful(machine, partial(self._look_after, machine, sweep=sweep))
+
+    def _due(self, *, everything: bool) -> list[Machine]:
+        with self._lock:
+            names = set(self._machines) if everything else self._changed
+            self._changed = set()
+            return [self._machines[name] for name in sorted(names) if name in self._machines]
+
+    def _look_after(self, machine: Machine, *, sweep: bool) -> None:
+        future, busy = self._large.get(machine.shard_id, (None, Frontier.MIN))
+        if future is not None and future.done():
+            del self._large[machine.shard_id]
+            busy = Frontier.MIN
+        merge = due(machine.cached, self._config, after=busy)
+        if merge and not self._is_large(merge):
+            compact(machine, self._blob, merge)
+        elif merge and machine.shard_id not in self._large:
+            task = self._pool.submit(
+                _careful, machine, partial(compact, machine, self._blob, merge)
+            )
+            self._large[machine.shard_id] = (task, merge[-1].upper)
+        if len(machine.cached.retired) >= (1 if sweep else RETIRED_DUE):
+            collect(machine, self._blob)
+        if sweep:
+            collect_leaked(machine, self._blob, older_than_ms=self._config.leak_after_ms)
+
+    def _is_large(self, merge: tuple[Batch, ...]) -> bool:
+        memory = sum(part.memory for batch in merge for part in batch.parts)
+        return memory > self._config.part_bytes
+
+
+def _careful(machine: Machine, work: Callable[[], object]) -> None:
+    """One shard's trouble must not end the upkeep of all the others."""
+    try:
+        work()
+    except TidemarkError as error:
+        log.warning("maintenance failed, will try again", shard=machine.shard_id, error=str(error))
+    except Exception:
+        log.exception("maintenance failed, will try again", shard=machine.shard_id)

@@ -1,0 +1,158 @@
+"""Staging: updates become parts that nothing refers to yet.
+
+What comes back is a `Staged` batch: a description that its owner appends, discards, or sends to
+another process, which may append it together with others as one logical batch. Memory stays
+bounded: a `Builder` writes a part whenever enough has come together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pyarrow as pa
+
+from tidemark.clock import Clock
+from tidemark.errors import Corruption, InvalidUsage
+from tidemark.persist.blob import Blob
+from tidemark.persist.config import Config
+from tidemark.persist.names import part_name
+from tidemark.persist.order import sort
+from tidemark.persist.part import encode_small, write_part
+from tidemark.persist.state import Part
+from tidemark.persist.updates import DIFF, TIME
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """Updates that are stored but not appended; `to_bytes` is what other processes are sent."""
+
+    shard_id: str
+    runs: tuple[tuple[Part, ...], ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(part for run in self.runs for part in run)
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    def to_bytes(self) -> bytes:
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Staged:
+        try:
+            return msgspec.msgpack.decode(data, type=Staged)
+        except msgspec.MsgspecError as error:
+            raise Corruption(f"not a staged batch: {error}") from error
+
+
+def fuse(shard_id: str, batches: Iterable[Staged]) -> Staged:
+    """One batch of all of them; they must have been staged for this shard."""
+    batches = tuple(batches)
+    for batch in batches:
+        if batch.shard_id != shard_id:
+            raise InvalidUsage(f"a batch staged for shard {batch.shard_id}, not for {shard_id}")
+    return Staged(shard_id, tuple(run for batch in batches for run in batch.runs))
+
+
+class Stager:
+    """Writes the parts of one shard."""
+
+    def __init__(
+        self, blob: Blob, shard_id: str, clock: Clock, config: Config, key: tuple[str, ...]
+    ):
+        self.shard_id = shard_id
+        self._blob = blob
+        self._clock = clock
+        self._config = config
+        self._key = key
+
+    def stage(self, updates: pa.Table, *, schema: int, inline: bool) -> Staged:
+        """All of `updates` as one run."""
+        if not updates.num_rows:
+            return Staged(self.shard_id)
+        updates = sort(updates, self._key)
+        small = encode_small(updates, self._config, schema=schema) if inline else None
+        parts = (small,) if small is not None else tuple(self.write([updates], schema=schema))
+        return Staged(self.shard_id, (parts,))
+
+    def write(self, chunks: Iterable[pa.Table], *, schema: int) -> Iterable[Part]:
+        """Parts of about the configured size from a stream in run order."""
+        waiting: list[pa.Table] = []
+        size = 0
+        for chunk in chunks:
+            rows = max(1, chunk.num_rows * self._config.part_bytes // max(chunk.nbytes, 1))
+            for start in range(0, chunk.num_rows, rows):
+                piece = chunk.slice(start, rows)
+                waiting.append(piece)
+                size += piece.nbytes
+                if size >= self._config.part_bytes:
+                    yield self._write(waiting, size, schema)
+                    waiting, size = [], 0
+        if waiting:
+            yield self._write(waiting, size, schema)
+
+    def _write(self, chunks: list[pa.Table], size: int, schema: int) -> Part:
+        rows = sum(chunk.num_rows for chunk in chunks)
+        group = max(1, rows * self._config.row_group_bytes // max(size, 1))
+        name = part_name(self.shard_id, self._clock.now_ms())
+        return write_part(self._blob, name, chunks, schema=schema, row_group_rows=group)
+
+    def discard(self, batch: Staged) -> None:
+        for part in batch.parts:
+            if part.key is not None:
+                self._blob.delete(part.key)
+
+
+class Builder:
+    """Collects updates of any amount into one staged batch, a part at a time."""
+
+    def __init__(self, stager: Stager, schema: pa.Schema, number: int, config: Config):
+        self._stager = stager
+        self._schema = schema
+        self._number = number
+        self._limit = config.part_bytes
+        self._waiting: list[pa.Table] = []
+        self._size = 0
+        self._done: list[Staged] = []
+
+    def add(self, updates: pa.Table) -> None:
+        check_updates(self._stager.shard_id, updates, self._schema)
+        self._waiting.append(updates)
+        self._size += updates.nbytes
+        if self._size >= self._limit:
+            self._flush(inline=False)
+
+    def finish(self) -> Staged:
+        self._flush(inline=not self._done)
+        return fuse(self._stager.shard_id, self._done)
+
+    def discard(self) -> None:
+        """Delete what was written so far; the updates are given up."""
+        self._waiting, self._size = [], 0
+        for batch in self._done:
+            self._stager.discard(batch)
+        self._done = []
+
+    def _flush(self, *, inline: bool) -> None:
+        if self._waiting:
+            updates = pa.concat_tables(self._waiting)
+            self._waiting, self._size = [], 0
+            self._done.append(self._stager.stage(updates, schema=self._number, inline=inline))
+
+
+def check_updates(shard_id: str, updates: pa.Table, schema: pa.Schema) -> None:
+    """Refuse what is not a table of the shard's updates."""
+    if updates.schema != schema:
+        raise InvalidUsage(
+            f"shard {shard_id} takes updates of ({_columns(schema)}), got ({_columns(updates.schema)})"
+        )
+    for name in (TIME, DIFF):
+        if updates[name].null_count:
+            raise InvalidUsage(f"shard {shard_id}: an update has no {name}")
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
