@@ -146,9 +146,6 @@ class UnreliableConsensus:
     def watch(self, wake: Wake) -> Callable[[], None]:
         return self._inner.watch(wake)
 
-    def change_token(self) -> int:
-        return self._inner.change_token()
-
     def close(self) -> None:
         self._inner.close()
 

@@ -291,7 +291,7 @@ def sweep(client: PersistClient, folder: Path, name: str, chance: random.Random)
     """Give up what others stage, much too early: they must notice and lose nothing."""
     while True:
         client.clock.sleep(chance.random() * 0.2)
-        client.sweep(SHARD, older_than_ms=chance.randrange(300))
+        client.sweep(SHARD, older_than_ms=chance.randrange(100, 3_000))
 
 
 def main(folder: Path, role: str, name: str) -> None:

@@ -67,10 +67,11 @@ class Upserts:
         diffs = np.repeat([-1, 1], REPLACED)
         return self._updates(np.tile(keys, 2), np.concatenate([old, new]), diffs)
 
-    def stamped(self) -> pa.Table:
-        """Updates whose value says when they were made, in nanoseconds."""
-        keys = np.arange(2 * REPLACED)
-        return self._updates(keys, np.full(len(keys), now_ns()), np.ones(len(keys), dtype=np.int64))
+    def append_stamped(self) -> None:
+        """Append updates whose value is the time of this call, in nanoseconds."""
+        updates = self.next()
+        stamps = np.full(updates.num_rows, now_ns())
+        self.append(updates.set_column(1, updates.schema.field(1), pa.array(stamps)))
 
     def append(self, updates: pa.Table) -> float:
         """Seconds that it took."""
@@ -131,8 +132,8 @@ def bare_commits(folder: Path, consensus: str, data: bytes) -> Iterator[Commit]:
 def measure_append(stores: Stores, folder: Path, count: int) -> dict[str, float]:
     with closing(stores.open()) as client:
         upserts = Upserts(client.open_writer(SHARD, schema=SCHEMA, key=("key",)))
-        client.start_maintenance()
         data = _version(client, upserts)
+        client.start_maintenance()
         appends, commits = [], []
         with bare_commits(folder, stores.consensus, data) as commit:
             for _ in range(WARM + count):
@@ -154,13 +155,13 @@ def measure_listen(stores: Stores, folder: Path, count: int) -> dict[str, float]
     rng = np.random.default_rng(SEED)
     with closing(stores.open()) as client:
         upserts = Upserts(client.open_writer(SHARD, schema=SCHEMA, key=("key",)))
-        client.start_maintenance()
         data, commits = _version(client, upserts), []
+        client.start_maintenance()
 
         def write() -> None:
             with bare_commits(folder, stores.consensus, data) as commit:
                 for _ in range(WARM + count):
-                    upserts.append(upserts.stamped())
+                    upserts.append_stamped()
                     SYSTEM_CLOCK.sleep(rng.uniform(0.001, 0.008))
                     commits.append(commit())
                     SYSTEM_CLOCK.sleep(rng.uniform(0.001, 0.008))
@@ -215,9 +216,9 @@ def measure_growth(
         upserts = Upserts(client.open_writer(SHARD, schema=SCHEMA, key=("key",)))
         owner = client.open_critical_since(SHARD)
         owner.downgrade(Frontier.MIN)
+        data = _version(client, upserts)
         client.start_maintenance()
         appends, commits, parts = [], [], []
-        data = _version(client, upserts)
         with bare_commits(folder, stores.consensus, data) as commit:
             for done in range(count):
                 if done % 500 == 0:

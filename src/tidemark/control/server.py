@@ -81,7 +81,7 @@ async def serve(options: Options, on_ready: Callable[[Coordinator, int], None]) 
             hint="is another server running there? choose another with --listen",
         ) from error
     client = PersistClient.open(blob=options.blob_uri, consensus=options.consensus_uri)
-    client.start_maintenance()
+    client.start_maintenance(sweep_all=True)
     coordinator = Coordinator(
         client,
         data=options.data.resolve(),

@@ -60,7 +60,7 @@ class PersistClient:
         self._leases = Leases(self.config)
         self._machines: dict[str, Machine] = {}
         self._lock = threading.Lock()
-        self._maintenance = Maintenance(self.blob, self.config, clock)
+        self._maintenance = Maintenance(self.blob, self.config, clock, self._everyone)
 
     @classmethod
     def open(
@@ -105,7 +105,7 @@ class PersistClient:
 
     def shards(self) -> Iterator[State]:
         """The state of every shard there is, the dropped ones among them."""
-        return (self.state(shard_id) for shard_id in self._names())
+        return (machine.refresh() for machine in self._everyone())
 
     def state(self, shard_id: str) -> State:
         """The shard's whole state, for tools and tests."""
@@ -136,15 +136,19 @@ class PersistClient:
         parts that were staged long ago and appended by nobody. How many parts went."""
         age = self.config.leak_after_ms if older_than_ms is None else older_than_ms
         swept = 0
-        for name in [shard_id] if shard_id is not None else self._names():
-            machine = self.machine(name)
+        machines = [self.machine(shard_id)] if shard_id is not None else self._everyone()
+        for machine in machines:
             swept += collect(machine, self.blob)
             swept += collect_leaked(machine, self.blob, older_than_ms=age)
         return swept
 
-    def start_maintenance(self) -> None:
-        """Keep the shards that this process writes in shape, in the background."""
-        self._maintenance.start()
+    def start_maintenance(self, *, sweep_all: bool = False) -> None:
+        """Keep the shards that this process writes in shape, in the background.
+
+        With `sweep_all` it also deletes, now and then, what processes that died left behind in
+        any shard; one process of a region should.
+        """
+        self._maintenance.start(sweep_all=sweep_all)
 
     def close(self) -> None:
         self._leases.close()
@@ -170,5 +174,5 @@ class PersistClient:
         self.watch.ring(shard_id)
         self._maintenance.note(shard_id)
 
-    def _names(self) -> list[str]:
-        return self.consensus.keys()
+    def _everyone(self) -> list[Machine]:
+        return [self.machine(shard_id) for shard_id in self.consensus.keys()]  # noqa: SIM118

@@ -50,10 +50,6 @@ class Consensus(Protocol):
         """
         ...
 
-    def change_token(self) -> int:
-        """A number that differs from the last one asked for if anything may have changed."""
-        ...
-
     def close(self) -> None:
         """Give up connections and threads; what is stored stays."""
         ...
@@ -65,7 +61,6 @@ class MemConsensus:
     def __init__(self) -> None:
         self._logs: dict[str, list[Versioned]] = {}
         self._lock = threading.Lock()
-        self._changes = 0
         self._watchers = Watchers()
 
     def head(self, key: str) -> Versioned | None:
@@ -80,7 +75,6 @@ class MemConsensus:
             if new.seqno != (log[-1].seqno + 1 if log else 0):
                 return False
             log.append(new)
-            self._changes += 1
         self._watchers.wake(key)
         return True
 
@@ -100,9 +94,6 @@ class MemConsensus:
     def keys(self) -> list[str]:
         with self._lock:
             return sorted(key for key, log in self._logs.items() if log)
-
-    def change_token(self) -> int:
-        return self._changes
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         return self._watchers.add(wake)
@@ -144,6 +135,12 @@ class Watchers:
 
         return stop
 
+    def clear(self) -> None:
+        with self._lock:
+            self._wakes = ()
+            if self._last is not None:
+                self._last()
+
     def wake(self, *keys: str | None) -> None:
         for wake in self._wakes:
             for key in keys:
@@ -161,11 +158,3 @@ def check_seqno(key: str, seqno: int) -> None:
 def check_truncate(key: str, seqno: int, head: int | None) -> None:
     if head is None or seqno > head:
         raise InvalidUsage(f"cannot truncate {key} to {seqno}: its head is at {head}")
-
-
-def __getattr__(name: str):
-    if name == "SqliteConsensus":  # Its home until it had a module of its own.
-        from tidemark.persist.sqlite import SqliteConsensus
-
-        return SqliteConsensus
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -78,7 +78,6 @@ class Group(Generic[Item, Result]):
             self._pass_on()
             for seat in batch:
                 if seat is not mine and seat.gate is not None:
-                    seat.leads = False
                     seat.gate.release()
         return _outcome(mine)
 

@@ -20,7 +20,7 @@ from uuid import uuid4
 import structlog
 from msgspec.structs import replace
 
-from tidemark.errors import AsOfBeforeSince, InvalidUsage, Unavailable
+from tidemark.errors import AsOfBeforeSince, InvalidUsage, TidemarkError, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.persist import commands
 from tidemark.persist.commands import EpochMismatch
@@ -81,9 +81,11 @@ class Lease:
             raise self._lost
 
     def release(self) -> None:
-        self._machine.apply(
-            "release_hold", lambda state: commands.release_hold(state, self._hold_id)
-        )
+        """End it now; if that cannot be said to the others, it ends by itself later."""
+        with suppress(TidemarkError):
+            self._machine.apply(
+                "release_hold", lambda state: commands.release_hold(state, self._hold_id)
+            )
         self._lost = Unavailable(f"the lease on shard {self.shard_id} was released")
 
     @property
@@ -94,8 +96,7 @@ class Lease:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(Unavailable):  # Then it ends by itself, later.
-            self.release()
+        self.release()
 
 
 class Leases:
@@ -130,7 +131,12 @@ class Leases:
         return lease
 
     def close(self) -> None:
+        """Release what is still held: nobody will renew it."""
         self._stop.set()
+        with self._lock:
+            leases = [lease for lease in self._live if not lease.ended]
+        for lease in leases:
+            lease.release()
 
     def _beat(self) -> None:
         while not self._stop.wait(self._config.lease_ms / 4000):

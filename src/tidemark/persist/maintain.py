@@ -28,17 +28,28 @@ log = structlog.get_logger("persist")
 RETIRED_DUE = 16
 """Retired parts are worth a commit from this many on; a sweep takes fewer."""
 
-SWEEP_EVERY = 300.0
+RETRY_AFTER = 10.0
+"""Seconds before a shard whose upkeep failed is looked at again."""
+
+SWEEP_EVERY = 1800.0
+"""Seconds between two sweeps for leftovers, which list what is in Blob."""
 
 
 class Maintenance:
-    def __init__(self, blob: Blob, config: Config, clock: Clock):
+    """`everyone` lists all shards there are, for whoever sweeps up after those that died."""
+
+    def __init__(
+        self, blob: Blob, config: Config, clock: Clock, everyone: Callable[[], list[Machine]]
+    ):
         self._blob = blob
         self._config = config
         self._clock = clock
+        self._everyone = everyone
+        self._sweeps_all = False
         self._lock = threading.Lock()
         self._machines: dict[str, Machine] = {}
         self._changed: set[str] = set()
+        self._retry_at: dict[str, float] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._large: dict[str, tuple[Future, Frontier]] = {}
@@ -58,7 +69,8 @@ class Maintenance:
             if shard_id in self._machines:
                 self._changed.add(shard_id)
 
-    def start(self) -> None:
+    def start(self, *, sweep_all: bool) -> None:
+        self._sweeps_all |= sweep_all
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="persist-maintenance", daemon=True
@@ -80,11 +92,18 @@ class Maintenance:
             for machine in self._due(everything=sweep):
                 if self._stop.is_set():
                     return
-                _careful(machine, partial(self._look_after, machine, sweep=sweep))
+                if not _careful(machine, partial(self._look_after, machine, sweep=sweep)):
+                    self._retry_at[machine.shard_id] = self._clock.monotonic() + RETRY_AFTER
 
     def _due(self, *, everything: bool) -> list[Machine]:
+        if everything and self._sweeps_all:
+            return self._everyone()
+        now = self._clock.monotonic()
+        again = {name for name, at in self._retry_at.items() if at <= now}
+        for name in again:
+            del self._retry_at[name]
         with self._lock:
-            names = set(self._machines) if everything else self._changed
+            names = set(self._machines) if everything else self._changed | again
             self._changed = set()
             return [self._machines[name] for name in sorted(names) if name in self._machines]
 
@@ -111,11 +130,13 @@ class Maintenance:
         return memory > self._config.part_bytes
 
 
-def _careful(machine: Machine, work: Callable[[], object]) -> None:
-    """One shard's trouble must not end the upkeep of all the others."""
+def _careful(machine: Machine, work: Callable[[], object]) -> bool:
+    """One shard's trouble must not end the upkeep of all the others. True if there was none."""
     try:
         work()
+        return True
     except TidemarkError as error:
         log.warning("maintenance failed, will try again", shard=machine.shard_id, error=str(error))
     except Exception:
         log.exception("maintenance failed, will try again", shard=machine.shard_id)
+    return False

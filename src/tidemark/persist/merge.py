@@ -32,8 +32,8 @@ from tidemark.persist.updates import (
     ERR,
     META_FIELDS,
     TIME,
-    _canonical,
     advance,
+    canonical,
     consolidate,
     row_names,
 )
@@ -130,7 +130,7 @@ class _Buffer:
     def _read(self) -> _Piece | None:
         for chunk in self._chunks:
             if chunk.num_rows:
-                chunk = _canonical(chunk)
+                chunk = canonical(chunk)
                 if self._horizon is not None:
                     chunk = advance(chunk, self._horizon)
                 positions = order(chunk, self._key)

@@ -87,7 +87,6 @@ class PostgresConsensus:
         self._group = Group(self._commit)
         self._watchers = Watchers(first=self._start_watching, last=self._stop_watching)
         self._bye: int | None = None
-        self._changes = 0
         self._prepare()
 
     def head(self, key: str) -> Versioned | None:
@@ -117,14 +116,9 @@ class PostgresConsensus:
     def watch(self, wake: Wake) -> Callable[[], None]:
         return self._watchers.add(wake)
 
-    def change_token(self) -> int:
-        """Counts the looks: here, anything may always have changed."""
-        self._changes += 1
-        return self._changes
-
     def close(self) -> None:
         self._closed = True
-        self._stop_watching()
+        self._watchers.clear()
         while self._idle:
             self._idle.pop().close()
 

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 WAL_ATTEMPTS = 100
 BUSY_TIMEOUT = 30.0
+FIRST_PAUSES = (0.0002,) * 20 + (0.001,) * 200
+LATER_PAUSE = 0.005
+"""Seconds between attempts to begin a transaction while another process is in one."""
+
 POLL_EVERY = 0.02
 """Seconds between looks at the file, only where no doorbell can be had."""
 
@@ -51,11 +56,10 @@ class SqliteConsensus:
         self._bell = bell_of(self.path)
         self._pollers = Watchers(first=self._poll)
         self._closed = False
+        self._stops: list[Callable[[], None]] = []
         self._idle: list[sqlite3.Connection] = []
         self._group = Group(self._commit)
         self._write_lock = threading.Lock()
-        self._token_lock = threading.Lock()
-        self._token: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._write(lambda connection: connection.execute(TABLE))
 
@@ -86,29 +90,23 @@ class SqliteConsensus:
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         try:
-            return self._bell.watchers.add(wake)
+            stop = self._bell.watchers.add(wake)
         except OSError:
-            return self._pollers.add(wake)
-
-    def change_token(self) -> int:
-        # Each connection counts from its own last look, so there must be one of its own.
-        with self._token_lock:
-            try:
-                if self._token is None:
-                    self._token = self._connect()
-                return self._token.execute("PRAGMA data_version").fetchone()[0]
-            except sqlite3.Error as error:
-                raise self._explained(error, reading=True) from error
+            stop = self._pollers.add(wake)
+        self._stops.append(stop)
+        return stop
 
     def close(self) -> None:
         self._closed = True
-        with self._token_lock, self._write_lock:
-            for connection in (self._token, self._writer, *self._idle):
-                if connection is not None:
-                    with suppress(sqlite3.Error):
-                        connection.close()
-            self._token = self._writer = None
-            self._idle.clear()
+        while self._stops:
+            self._stops.pop()()
+        with self._write_lock:
+            if self._writer is not None:
+                self._idle.append(self._writer)
+                self._writer = None
+            while self._idle:
+                with suppress(sqlite3.Error, IndexError):
+                    self._idle.pop().close()
 
     def _commit(self, items: Sequence[tuple[str, int, bytes]]) -> list[bool]:
         def work(connection: sqlite3.Connection) -> list[bool]:
@@ -130,12 +128,36 @@ class SqliteConsensus:
             try:
                 if self._writer is None:
                     self._writer = self._connect()
-                return work(self._writer)
+                    self._writer.execute("PRAGMA busy_timeout = 0")
+                return self._patiently(work, self._writer)
             except sqlite3.Error as error:
                 if self._writer is not None and self._writer.in_transaction:
                     with suppress(sqlite3.Error):
                         self._writer.execute("ROLLBACK")
                 raise self._explained(error) from error
+
+    def _patiently(
+        self, work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection
+    ) -> T:
+        """Wait for other processes' commits, which take milliseconds.
+
+        SQLite's own patience sleeps longer and longer, up to a tenth of a second, and so starves
+        while another process commits again and again.
+        """
+        give_up = 0.0
+        for pause in chain(FIRST_PAUSES, repeat(LATER_PAUSE)):
+            try:
+                return work(connection)
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or connection.in_transaction:
+                    raise
+                now = SYSTEM_CLOCK.monotonic()
+                give_up = give_up or now + BUSY_TIMEOUT
+                if now > give_up:
+                    raise
+            SYSTEM_CLOCK.sleep(pause)
+        raise AssertionError("unreachable")
 
     def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple]:
         connection = None
@@ -184,16 +206,19 @@ class SqliteConsensus:
         threading.Thread(target=self._look, name="watch-sqlite", daemon=True).start()
 
     def _look(self) -> None:
-        token = None
-        while True:
-            SYSTEM_CLOCK.sleep(POLL_EVERY)
-            if self._closed or not self._pollers:
-                return
-            with suppress(Determinate, Corruption, InvalidUsage):
-                fresh = self.change_token()
-                if fresh != token:
-                    token = fresh
+        """Each connection counts from its own last look, so this one is for nothing else."""
+        connection, seen = None, None
+        while not self._closed and self._pollers:
+            with suppress(sqlite3.Error, InvalidUsage):
+                if connection is None:
+                    connection = self._connect()
+                version = connection.execute("PRAGMA data_version").fetchone()
+                if version != seen:
+                    seen = version
                     self._pollers.wake(None)
+            SYSTEM_CLOCK.sleep(POLL_EVERY)
+        if connection is not None:
+            connection.close()
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -57,14 +57,14 @@ def consolidate(updates: pa.Table) -> pa.Table:
     """Equal rows at equal times summed into one update, and zeros dropped."""
     if updates.num_rows < 2:
         return updates.filter(pc.not_equal(updates[DIFF], 0)) if updates.num_rows else updates
-    updates = _canonical(updates)
+    updates = canonical(updates)
     keys = [name for name in updates.column_names if name != DIFF]
     grouped = updates.group_by(keys, use_threads=False).aggregate([(DIFF, "sum")])
     grouped = grouped.filter(pc.not_equal(grouped[f"{DIFF}_sum"], 0))
     return grouped.rename_columns([*keys, DIFF]).select(updates.column_names)
 
 
-def _canonical(updates: pa.Table) -> pa.Table:
+def canonical(updates: pa.Table) -> pa.Table:
     """-0.0 as 0.0 and every NaN as one: SQL holds them equal, Arrow groups by their bits."""
     for at, field in enumerate(updates.schema):
         if pa.types.is_floating(field.type):

@@ -18,23 +18,48 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pytest
-from unreliable import Unreliable
+from msgspec.structs import force_setattr, replace
 
-import tidemark.persist.machine as machine_module
-import tidemark.persist.write as write_module
 from tidemark.clock import ManualClock
 from tidemark.errors import TidemarkError
 from tidemark.frontier import Frontier
-from tidemark.persist import Lease, MemBlob, MemConsensus, PersistClient, UpperMismatch, WriteHandle
-from tidemark.persist import state as commands
-from tidemark.persist.compact import Merge, collect, compact, due
-from tidemark.persist.state import Batch, EpochMismatch
+from tidemark.persist import (
+    Config,
+    EpochMismatch,
+    Lease,
+    MemBlob,
+    MemConsensus,
+    PersistClient,
+    Staged,
+    UpperMismatch,
+    Updates,
+    WriteHandle,
+)
+from tidemark.persist.codec import FORMAT, decode
+from tidemark.persist.compact import compact, due
+from tidemark.persist.consensus import Versioned
+from tidemark.persist.filters import Predicate
+from tidemark.persist.gc import collect
+from tidemark.persist.names import part_name
+from tidemark.persist.part import write_part
+from tidemark.persist.state import Batch, State, check
 from tidemark.persist.updates import DIFF, ERR, TIME
+from unreliable import UnreliableBlob, UnreliableConsensus
 
 SHARD = "s"
-ROW = pa.schema([("k", pa.string()), ("v", pa.int64())])
+K, V, W = pa.field("k", pa.string()), pa.field("v", pa.int64()), pa.field("w", pa.string())
+SHAPES = {
+    "kv": pa.schema([K, V]),
+    "k": pa.schema([K]),
+    "kvw": pa.schema([K, V, W]),
+    "kvx": pa.schema([K, V, pa.field("x", pa.int64())]),
+    "kwv": pa.schema([K, W, V]),
+    "kvw-not-null": pa.schema([K, V, W.with_nullable(False)]),
+    "reserved": pa.schema([("_k", pa.int64())]),
+}
 SCENARIOS = sorted(
     path for path in Path(__file__).parent.iterdir() if path.is_file() and not path.suffix
 )
@@ -48,8 +73,8 @@ class Block(NamedTuple):
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.name)
-def test_scenario(path: Path, monkeypatch: pytest.MonkeyPatch):
-    shell = Shell(monkeypatch)
+def test_scenario(path: Path):
+    shell = Shell()
     blocks = list(parsed(path.read_text()))
     outputs = [shell.run(block.command, block.rows) for block in blocks]
     if os.environ.get("REWRITE"):
@@ -73,16 +98,37 @@ def printed(block: Block, output: list[str]) -> str:
     return "\n".join([*block.comments, block.command, *block.rows, "----", *output]) + "\n"
 
 
+class Process(NamedTuple):
+    client: PersistClient
+    consensus: UnreliableConsensus
+    blob: UnreliableBlob
+
+
+class SeenBlob(MemBlob):
+    """Remembers which values were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def open(self, key: str) -> pa.NativeFile | None:
+        self.seen.add(key)
+        return super().open(key)
+
+
 class Shell:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch):
-        self._patch = monkeypatch
+    def __init__(self) -> None:
+        # One object for all processes, so that `set` reaches them.
+        self._config = Config(heartbeat=False, audit=0)
         self._clock = ManualClock(1_000)
-        self._blob = MemBlob()
+        self._blob = SeenBlob()
         self._consensus = MemConsensus()
-        self._clients: dict[str, tuple[PersistClient, Unreliable]] = {}
+        self._processes: dict[str, Process] = {}
         self._writers: dict[tuple[str, str], WriteHandle] = {}
-        self._leases: dict[str, tuple[Lease, tuple[Batch, ...]]] = {}
-        self._merges: dict[str, Merge] = {}
+        self._leases: dict[str, Lease] = {}
+        self._merges: dict[str, tuple[Batch, ...]] = {}
+        self._staged: dict[str, bytes] = {}
+        self._followers: dict[str, Iterator[Updates]] = {}
         self._said: list[str] = []
 
     def run(self, line: str, rows: list[str]) -> list[str]:
@@ -102,10 +148,12 @@ class Shell:
 
     # Writing
 
-    def write(self, on, rows, *, lower, upper, shape="kv", writer="w") -> list[str]:
+    def write(self, on, rows, *, lower, upper, shape="kv", writer="w", token=None) -> list[str]:
         handle = self._writer(on, writer, shape)
         updates = tabled(rows, handle.schema)
-        return told(handle.compare_and_append(updates, lower=at(lower), upper=at(upper)))
+        return told(
+            handle.compare_and_append(updates, lower=at(lower), upper=at(upper), token=token)
+        )
 
     def append(self, on, rows, *, lower, upper, writer="w") -> list[str]:
         handle = self._writer(on, writer)
@@ -115,28 +163,101 @@ class Shell:
     def advance(self, on, rows, *, upper, writer="w") -> list[str]:
         return [f"upper {self._writer(on, writer).advance_upper(at(upper))}"]
 
-    def open_writer(self, on, rows, *, shape="kv", key="") -> list[str]:
+    def open_writer(self, on, rows, *, shape="kv", key="", writer="w", shard=SHARD) -> list[str]:
         keys = tuple(key.split(",")) if key else ()
-        self._writers[on, "w"] = self._client(on).open_writer(SHARD, schema=SHAPES[shape], key=keys)
+        opened = self._client(on).open_writer(shard, schema=SHAPES[shape], key=keys)
+        self._writers[on, writer] = opened
+        return []
+
+    def expire_writer(self, on, rows, *, writer="w") -> list[str]:
+        self._writer(on, writer).expire()
+        return [f"{len(self._client(on).state(SHARD).writers)} writers"]
+
+    def evolve(self, on, rows, *, shape, writer="w") -> list[str]:
+        lost = self._writer(on, writer).evolve_schema(SHAPES[shape])
+        return [f"mismatch, the newest is schema {lost.current}" if lost else "evolved"]
+
+    def stage(self, on, rows, *, id, writer="w") -> list[str]:
+        """Store a batch; what is remembered of it is what another process would be sent."""
+        handle = self._writer(on, writer)
+        batch = handle.stage(tabled(rows, handle.schema))
+        self._staged[id] = batch.to_bytes()
+        return [f"staged {batch.rows} rows, {placed(batch.runs)}"]
+
+    def build(self, on, rows, *, id) -> list[str]:
+        """The same through a builder, a row at a time."""
+        handle = self._writer(on, "w")
+        builder = handle.builder()
+        for row in rows:
+            builder.add(tabled([row], handle.schema))
+        batch = builder.finish()
+        self._staged[id] = batch.to_bytes()
+        return [f"staged {batch.rows} rows, {placed(batch.runs)}"]
+
+    def stage_unordered(self, on, rows, *, id) -> list[str]:
+        """A part as Spark's tasks write it: the rows as they came."""
+        handle = self._writer(on, "w")
+        key = part_name(SHARD, self._clock.now_ms())
+        number = handle.register()
+        updates = tabled(rows, handle.schema)
+        part = write_part(self._blob, key, [updates], schema=number, row_group_rows=1)
+        self._staged[id] = Staged(SHARD, ((replace(part, ordered=False),),)).to_bytes()
+        return []
+
+    def write_staged(self, on, rows, *, ids, lower, upper, writer="w", token=None) -> list[str]:
+        batches = [Staged.from_bytes(self._staged[id]) for id in ids.split(",")]
+        handle = self._writer(on, writer)
+        return told(
+            handle.compare_and_append(batches, lower=at(lower), upper=at(upper), token=token)
+        )
+
+    def append_staged(self, on, rows, *, id, lower, upper) -> list[str]:
+        batch = Staged.from_bytes(self._staged[id])
+        return told(self._writer(on, "w").append(batch, lower=at(lower), upper=at(upper)))
+
+    def discard(self, on, rows, *, id) -> list[str]:
+        self._writer(on, "w").discard(Staged.from_bytes(self._staged[id]))
         return []
 
     # Reading
 
-    def snapshot(self, on, rows, *, as_of) -> list[str]:
-        return listed(self._client(on).open_reader(SHARD).snapshot(int(as_of)))
+    def snapshot(self, on, rows, *, as_of, columns=None, where=None, shard=SHARD) -> list[str]:
+        """`columns=k,v` and `where=v>3,k=a|v=0` (a disjunction of conjunctions) narrow it."""
+        names = columns.split(",") if columns is not None else None
+        reader = self._client(on).open_reader(shard, columns=names, filter=filtered(where))
+        self._blob.seen.clear()
+        out = listed(reader.snapshot(int(as_of), timeout=0))
+        if where is None:
+            return out
+        stored = [part.key for part in self._client(on).state(SHARD).parts if part.key]
+        return [*out, f"read {len(self._blob.seen)} of {len(stored)} blobs"]
+
+    def stream(self, on, rows, *, as_of) -> list[str]:
+        tables = list(self._client(on).open_reader(SHARD).stream(int(as_of)))
+        return listed(pa.concat_tables(tables)) if tables else ["(nothing)"]
 
     def updates(self, on, rows, *, lower, upper) -> list[str]:
         return listed(self._client(on).open_reader(SHARD).updates(at(lower), at(upper)))
 
-    def listen(self, on, rows, *, as_of, steps) -> list[str]:
-        out = []
-        for step, found in zip(
-            range(int(steps)),
-            self._client(on).open_reader(SHARD).listen(int(as_of), timeout=0),
-            strict=False,
-        ):
-            out += [f"step {step}: {found.lower} to {found.upper}", *listed(found.table)]
-        return out
+    def listen(self, on, rows, *, as_of, id="l") -> list[str]:
+        self._followers[id] = self._client(on).open_reader(SHARD).listen(int(as_of), timeout=0)
+        return []
+
+    def subscribe(self, on, rows, *, as_of, id="l") -> list[str]:
+        reader = self._client(on).open_reader(SHARD)
+        self._followers[id] = reader.subscribe(int(as_of), timeout=0)
+        return []
+
+    def next(self, on, rows, *, id="l") -> list[str]:
+        """The next step of a listener or subscriber; an empty one if nothing new has come."""
+        found = next(self._followers[id], None)
+        if found is None:
+            return ["the end"]
+        return [f"{found.lower} to {found.upper}", *listed(found.table)]
+
+    def stop(self, on, rows, *, id="l") -> list[str]:
+        self._followers.pop(id).close()
+        return [f"{len(self._client(on).state(SHARD).holds)} holds"]
 
     # Holds
 
@@ -154,130 +275,207 @@ class Shell:
 
     def lease(self, on, rows, *, id, as_of=None) -> list[str]:
         reader = self._client(on).open_reader(SHARD)
-        lease = reader.lease(int(as_of) if as_of is not None else None)
-        self._leases[id] = (lease, ())
-        self._leases[id] = (lease, lease.batches())
+        self._leases[id] = reader.lease(int(as_of) if as_of is not None else None)
         return [f"since {self._client(on).state(SHARD).since}"]
 
     def leased(self, on, rows, *, id) -> list[str]:
         """Whether the parts that the lease listed are still there."""
-        parts = [part for batch in self._leases[id][1] for part in batch.parts]
+        parts = list(self._leases[id].state.parts)
         there = sum(
             part.inline is not None or self._blob.get(part.key) is not None for part in parts
         )
         return [f"{there} of {len(parts)} parts"]
 
-    def renew(self, on, rows, *, id) -> list[str]:
-        self._leases[id][0].renew()
+    def renew(self, on, rows, *, id=None) -> list[str]:
+        """Renew a lease, or what the heartbeat does for a process: all of its leases."""
+        live = [lease for lease in self._client(on)._leases._live if not lease.ended]
+        for lease in [self._leases[id]] if id is not None else live:
+            lease.renew()
         return ["renewed"]
 
     def end_lease(self, on, rows, *, id) -> list[str]:
-        self._leases[id][0].release()
+        self._leases[id].release()
         return [f"{len(self._client(on).state(SHARD).holds)} holds"]
 
-    def clock(self, on, rows, *, minutes) -> list[str]:
-        self._clock.advance(int(minutes) * 60_000)
+    def clock(self, on, rows, *, minutes="0", ms="0") -> list[str]:
+        self._clock.advance(int(minutes) * 60_000 + int(ms))
         return []
 
     # Upkeep
 
     def due(self, on, rows) -> list[str]:
-        merge = due(self._client(on).state(SHARD))
-        return [described(b) for b in merge.batches] if merge else ["nothing is due"]
+        merge = due(self._client(on).state(SHARD), self._config)
+        return [described(batch) for batch in merge] or ["nothing is due"]
 
     def plan_merge(self, on, rows, *, id, first="0", last=None) -> list[str]:
         """Decide on a merge now, to carry it out later (`compact merge=id`)."""
         stop = int(last) + 1 if last is not None else None
-        self._merges[id] = Merge(self._client(on).state(SHARD).batches[int(first) : stop])
-        return [described(b) for b in self._merges[id].batches]
+        self._merges[id] = self._client(on).state(SHARD).batches[int(first) : stop]
+        return [described(batch) for batch in self._merges[id]]
 
     def compact(self, on, rows, *, merge=None) -> list[str]:
+        """Carry out a planned merge, a merge of `all` there is, or what is due."""
         client = self._client(on)
-        machine, parts = client._machine(SHARD), client._parts
         if merge == "all":
-            self._merges["all"] = Merge(machine.refresh().batches)
-        done = compact(machine, client.blob, parts, self._merges[merge] if merge else None)
+            self._merges["all"] = client.state(SHARD).batches
+        done = compact(client.machine(SHARD), client.blob, self._merges[merge] if merge else None)
         return ["merged" if done else "not merged"]
 
     def collect(self, on, rows) -> list[str]:
         client = self._client(on)
-        return [f"{collect(client._machine(SHARD), client.blob)} collected"]
+        return [f"{collect(client.machine(SHARD), client.blob)} collected"]
+
+    def sweep(self, on, rows, *, minutes="0") -> list[str]:
+        """Collect, and give up what was staged so long ago and not appended."""
+        swept = self._client(on).sweep(SHARD, older_than_ms=int(minutes) * 60_000)
+        return [f"{swept} swept, floor {self._client(on).state(SHARD).floor}"]
 
     def maintain(self, on, rows) -> list[str]:
-        self._client(on).maintain(SHARD)
-        return []
+        return [f"{self._client(on).maintain(SHARD)} merges"]
 
     def finalize(self, on, rows) -> list[str]:
         self._client(on).finalize(SHARD)
         return []
 
-    # Looking and meddling
+    # Looking
 
     def state(self, on, rows) -> list[str]:
-        state = commands.check(self._client(on).state(SHARD))
+        state = check(self._client(on).state(SHARD))
         out = [f"since {state.since} upper {state.upper}", *map(described, state.batches)]
         if state.retired:
             out.append(f"{len(state.retired)} retired")
-        live = [p.key for b in state.batches for p in b.parts if p.key]
-        missing = [key for key in live if self._blob.get(key) is None]
-        known = {*live, *(retired.key for retired in state.retired)}
-        leaked = [key for key, _ in self._blob.list() if key not in known]
+        missing = [part.key for part in state.parts if part.key and not self._blob.get(part.key)]
+        leaked = [key for key, _ in self._blob.list() if key not in state.keys]
         if missing or leaked:
             out.append(f"{len(missing)} missing, {len(leaked)} leaked")
         return out
 
-    def versions(self, on, rows) -> list[str]:
-        seqnos = [version.seqno for version in self._consensus.scan(SHARD)]
-        return [f"{seqnos[0]} to {seqnos[-1]}"] if seqnos else ["none"]
+    def schemas(self, on, rows) -> list[str]:
+        """The shard's schemas, and which of them its parts have."""
+        state = self._client(on).state(SHARD)
+        found = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in state.schemas]
+        lines = [f"{n}: {' '.join(schema.names[:-3])}" for n, schema in enumerate(found)]
+        return [*lines, f"parts of {' '.join(str(part.schema) for part in state.parts)}"]
 
-    def set(self, on, rows, *, inline=None, truncate_every=None) -> list[str]:
-        if inline is not None:
-            budget = {"off": 0, "on": 128 * 1024}[inline]
-            self._patch.setattr(write_module, "INLINE_BUDGET", budget)
-        if truncate_every is not None:
-            self._patch.setattr(machine_module, "TRUNCATE_EVERY", int(truncate_every))
+    def holds(self, on, rows) -> list[str]:
+        state = self._client(on).state(SHARD)
+        names = {id: id.split("-")[0] for id in state.holds}
+        lines = [
+            f"{names[id]} {hold.since}"
+            + (" pins parts" if hold.seqno is not None else "")
+            + (f", expires {hold.expires_ms}" if hold.expires_ms is not None else "")
+            for id, hold in state.holds.items()
+        ]
+        return sorted(lines) or ["none"]
+
+    def writers(self, on, rows) -> list[str]:
+        found = self._client(on).state(SHARD).writers.values()
+        return sorted(f"{w.upper}, expires {w.expires_ms}" for w in found) or ["none"]
+
+    def log(self, on, rows) -> list[str]:
+        """The versions in Consensus: their numbers, commands and kinds."""
+        out = []
+        for version in self._consensus.scan(SHARD):
+            found = decode(SHARD, version)
+            kind = "rollup" if isinstance(found.body, State) else "diff"
+            out.append(f"{found.seqno} {found.command} {kind}")
+        return out
+
+    def at(self, on, rows) -> list[str]:
+        """When the last commit says that it was."""
+        state = self._client(on).state(SHARD)
+        return [f"version {state.seqno} at {state.at_ms}, the clock at {self._clock.now_ms()}"]
+
+    # Meddling
+
+    def set(self, on, rows, **settings) -> list[str]:
+        for name, value in settings.items():
+            kind = type(getattr(self._config, name))
+            force_setattr(self._config, name, kind(value))
         return []
 
-    def fail(self, on, rows, *, how, times="1", meanwhile=None) -> list[str]:
-        """The next commits of `on` fail; `meanwhile: COMMAND` runs while it is left unsure."""
+    def restart(self, on, rows) -> list[str]:
+        """SIGKILL, and a new process in its place."""
+        self._processes.pop(on, None)
+        self._writers = {at: w for at, w in self._writers.items() if at[0] != on}
+        return []
+
+    def fail(
+        self, on, rows, *, how, times="1", of="consensus", call=None, meanwhile=None
+    ) -> list[str]:
+        """The next commits (or calls) of `on` fail; `meanwhile: COMMAND | ROW ; COMMAND` is run
+        before it learns of that."""
 
         def do() -> None:
-            assert meanwhile is not None
-            line, *body = meanwhile.split(" | ")
-            self._said = self.run(line, body)
+            said = []
+            for command in (meanwhile or "").split(" ; "):
+                line, *body = command.split(" | ")
+                said += self.run(line, body)
+            self._said = said
 
         self._client(on)
-        unreliable = self._clients[on][1]
-        unreliable.fail(how, times=int(times), meanwhile=do if meanwhile else None)
+        target = getattr(self._processes[on], of)
+        target.fail(
+            how,
+            times=int(times),
+            meanwhile=do if meanwhile else None,
+            call=call or {"consensus": "compare_and_set", "blob": "set"}[of],
+        )
         return []
 
     def lose_blob(self, on, rows, *, batch) -> list[str]:
-        part = self._client(on).state(SHARD).batches[int(batch)].parts[0]
-        assert part.key is not None
-        self._blob.delete(part.key)
+        self._blob.delete(self._key(on, batch))
         return []
 
     def break_blob(self, on, rows, *, batch) -> list[str]:
-        part = self._client(on).state(SHARD).batches[int(batch)].parts[0]
-        assert part.key is not None
-        self._blob.set(part.key, b"PAR1 this is not")
+        self._blob.set(self._key(on, batch), b"PAR1 this is not")
         return []
 
+    def copy_blob(self, on, rows, *, batch, to) -> list[str]:
+        """One part's contents in place of another's."""
+        found = self._blob.get(self._key(on, batch))
+        assert found is not None
+        self._blob.set(self._key(on, to), found)
+        return []
+
+    def lose_version(self, on, rows, *, seqno) -> list[str]:
+        log = self._consensus._logs[SHARD]
+        log[:] = [version for version in log if version.seqno != int(seqno)]
+        return []
+
+    def break_version(self, on, rows, *, seqno, how) -> list[str]:
+        """Something else in place of a version."""
+        log = self._consensus._logs[SHARD]
+        at = next(n for n, version in enumerate(log) if version.seqno == int(seqno))
+        _, command, kind, body = msgspec.msgpack.decode(log[at].data)
+        other = {
+            "garbage": b"\xc1 not msgpack",
+            "empty": b"",
+            "half": log[at].data[: len(log[at].data) // 2],
+            "another": msgspec.msgpack.encode((FORMAT, command, kind, body | {"seqno": 99})),
+            "newer": msgspec.msgpack.encode((FORMAT + 1, command, kind, body)),
+            "older": msgspec.msgpack.encode((FORMAT - 1, command, kind, body)),
+        }
+        log[at] = Versioned(int(seqno), other[how])
+        return []
+
+    def _key(self, on: str, batch: str) -> str:
+        key = self._client(on).state(SHARD).batches[int(batch)].parts[0].key
+        assert key is not None
+        return key
+
     def _client(self, on: str) -> PersistClient:
-        if on not in self._clients:
-            unreliable = Unreliable(self._consensus)
-            client = PersistClient(self._blob, unreliable, clock=self._clock)
-            self._clients[on] = (client, unreliable)
-        return self._clients[on][0]
+        if on not in self._processes:
+            consensus, blob = UnreliableConsensus(self._consensus), UnreliableBlob(self._blob)
+            client = PersistClient(blob, consensus, clock=self._clock, config=self._config)
+            self._processes[on] = Process(client, consensus, blob)
+        return self._processes[on].client
 
     def _writer(self, on: str, writer: str, shape: str = "kv") -> WriteHandle:
         if (on, writer) not in self._writers:
             handle = self._client(on).open_writer(SHARD, schema=SHAPES[shape])
             self._writers[on, writer] = handle
         return self._writers[on, writer]
-
-
-SHAPES = {"kv": ROW, "k": pa.schema([ROW.field("k")]), "reserved": pa.schema([("_k", pa.int64())])}
 
 
 def at(text: str) -> Frontier:
@@ -309,6 +507,17 @@ def valued(text: str, kind: pa.DataType) -> str | int | None:
     return text if kind == pa.string() else int(text)
 
 
+def filtered(text: str | None) -> list[list[Predicate]] | None:
+    if text is None:
+        return None
+    return [[predicate(one) for one in clause.split(",")] for clause in text.split("|")]
+
+
+def predicate(text: str) -> Predicate:
+    column, operator, value = re.split(r"([<>=!~]+)", text, maxsplit=1)
+    return column, operator, int(value) if value.isdigit() else value
+
+
 def listed(table: pa.Table) -> list[str]:
     lines = []
     for row in table.to_pylist():
@@ -324,5 +533,11 @@ def told(outcome) -> list[str]:
 
 
 def described(batch: Batch) -> str:
-    parts = " ".join("inline" if part.inline is not None else "blob" for part in batch.parts)
-    return f"{batch.lower} to {batch.upper}: {batch.rows} rows, diffs {batch.diffs}, {parts or 'empty'}"
+    size = f"{batch.rows} rows, diffs {batch.diffs}"
+    return f"{batch.lower} to {batch.upper}: {size}, {placed(batch.runs)}"
+
+
+def placed(runs) -> str:
+    """Where the parts are, run by run."""
+    kinds = [["inline" if part.inline is not None else "blob" for part in run] for run in runs]
+    return " | ".join(" ".join(kind) for kind in kinds) or "empty"
