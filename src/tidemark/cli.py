@@ -1,4 +1,4 @@
-"""The command line: `tidemark serve | demo | sql | bench`."""
+"""The command line: `tidemark serve | demo | shard | doctor | bench`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tidemark.errors import TidemarkError
-from tidemark.logs import configure_logging
+from tidemark.tools.shard import app as shard_app
 
 app = typer.Typer(
     help="Tidemark keeps SQL views over changing data correct, fresh and durable, on Spark.",
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 bench_app = typer.Typer(help="Benchmarks; the last line is one JSON object.", no_args_is_help=True)
+app.add_typer(shard_app, name="shard")
 app.add_typer(bench_app, name="bench")
 
 Data = Annotated[Path, typer.Option(help="Folder that holds everything; created if missing.")]
@@ -41,6 +42,7 @@ def serve(
     """Run the server in the foreground; SIGTERM or Ctrl-C stops it, the same command resumes."""
     from tidemark.control.server import Options
     from tidemark.control.server import serve as run
+    from tidemark.logs import configure_logging
 
     configure_logging()
     options = Options(data, listen, blob, consensus, spark_master)
@@ -64,6 +66,27 @@ def demo(
     _run(lambda: run(data, listen, spark_master))
 
 
+@app.command()
+def doctor(
+    data: Annotated[Path | None, typer.Option(help="The folder that a server uses.")] = None,
+    blob: Annotated[str | None, typer.Option(help="Blob URI, if not below --data.")] = None,
+    consensus: Annotated[
+        str | None, typer.Option(help="Consensus URI, if not below --data.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document instead.")] = False,
+) -> None:
+    """What is installed, what is missing, how to fix it. Exits with 1 if a needed thing is missing."""
+    from tidemark.doctor import examine, is_healthy, print_checks
+    from tidemark.tools.output import print_json, reporting
+
+    with reporting():
+        checks = examine(data, blob, consensus)
+        healthy = is_healthy(checks)
+        print_json({"healthy": healthy, "checks": checks}) if json else print_checks(checks)
+        sys.stdout.flush()
+        os._exit(0 if healthy else 1)  # A check may still be waiting for an answer.
+
+
 @bench_app.command()
 def views(
     quick: Annotated[bool, typer.Option(help="Fewer ticks, smaller state.")] = False,
@@ -71,6 +94,7 @@ def views(
 ) -> None:
     """Tick cost of orders ⋈ customers by region: jobs per tick, and time against Spark's floor."""
     from tidemark.bench.views import run
+    from tidemark.logs import configure_logging
 
     configure_logging(logging.WARNING)
     _run(lambda: run(quick=quick, spark_master=spark_master))

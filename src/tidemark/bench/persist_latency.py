@@ -25,12 +25,18 @@ from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, TIME, Appended, PersistClient, WriteHandle, as_updates
 from tidemark.persist.codec import encode
 
+Say = Callable[[str], None]
+"""Shows how far the work has come."""
+
 SHARD = "s"
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("name", pa.string())])
 ROWS, REPLACED = 5_000, 50
 NAMES = pa.array([f"product {i}" for i in range(1_000)])
 SEED = 42
 WARM = 100
+MARKS = (1_000, 2_000, 4_000, 8_000)
+"""Appends after which live parts are counted."""
+
 SINCE_EVERY = 50
 """Appends after which the shard's owner lets since follow the upper."""
 
@@ -202,27 +208,31 @@ def _ages(steps: Iterator) -> list[float]:
     return ages
 
 
-def measure_growth(
-    folder: Path, count: int, *, follow: bool, status: Callable[[str], None]
-) -> dict[str, float]:
+def measure_growth(folder: Path, count: int, *, follow: bool, say: Say) -> dict[str, float]:
     """Many appends: whether the last cost more than the first, and what has piled up by then.
 
-    `follow` lets since follow the upper; otherwise all history is retained.
+    Each is compared with the bare commits of its own stretch. In the last stretch a young shard
+    gets appends in turn with the old one, too: so both meet the same noise. `follow` lets since
+    follow the upper; otherwise all history is retained.
     """
     window = count // 20
-    folder.mkdir()
     stores = Stores(f"file://{folder}/blob", f"sqlite://{folder}/consensus.db")
     with closing(stores.open()) as client:
         upserts = Upserts(client.open_writer(SHARD, schema=SCHEMA, key=("key",)))
-        owner = client.open_critical_since(SHARD)
-        owner.downgrade(Frontier.MIN)
+        young = Upserts(client.open_writer("young", schema=SCHEMA, key=("key",)))
         data = _version(client, upserts)
+        owner = client.open_critical_since(SHARD)
         client.start_maintenance()
-        appends, commits, parts = [], [], []
+        appends, commits, parts, paired = [], [], [], []
         with bare_commits(folder, stores.consensus, data) as commit:
             for done in range(count):
-                if done % 500 == 0:
-                    status(f"{done:,} of {count:,} appends")
+                if done % 200 == 0:
+                    say(f"{done:,} of {count:,}, {'since follows' if follow else 'all retained'}")
+                if done == count - window:
+                    for _ in range(WARM):
+                        young.append(young.next())
+                if done >= count - window:
+                    paired.append(young.append(young.next()))
                 updates = upserts.next()
                 appends.append(upserts.append(updates))
                 commits.append(commit())
@@ -230,13 +240,14 @@ def measure_growth(
                 if follow and done % SINCE_EVERY == 0:
                     owner.downgrade(Frontier(upserts.now - 1))
         early, late = slice(WARM, WARM + window), slice(count - window, count)
+        before, after = (_median_ms(appends[w]) / _median_ms(commits[w]) for w in (early, late))
         state = client.state(SHARD)
-        marks = [at for at in (1_000, 2_000, 4_000, 8_000) if at < count]
-        ratios = [_median_ms(appends[w]) / _median_ms(commits[w]) for w in (early, late)]
         return {
-            "append_growth": ratios[1] / ratios[0],
+            "append_growth": after / before,
+            "append_growth_paired": _median_ms(appends[late]) / _median_ms(paired),
+            # Merges make them come and go: the most there were in the stretch before.
+            **{f"live_parts_{at}": max(parts[at - window : at]) for at in MARKS if at < count},
             "live_parts": max(parts[late]),
-            **{f"live_parts_{at}": max(parts[at - window : at]) for at in marks},
             "live_rows": state.rows,
             "state_bytes": len(encode(state, state, "", rollup=True)),
             "log_versions": len(client.consensus.scan(SHARD)),

@@ -126,7 +126,7 @@ class _Shard:
 
 
 def measure_goodput(
-    folder: Path, *, rounds: int, batches: int, status: Callable[[str], None]
+    folder: Path, *, rounds: int, batches: int, say: Callable[[str], None]
 ) -> dict[str, float]:
     """Appends of 1 MiB with the upkeep running, and the same tables as bare Parquet files.
 
@@ -150,7 +150,7 @@ def measure_goodput(
                 ("serial", serial, serial.one_by_one),
                 ("pipelined", pipelined, pipelined.pipelined),
             ):
-                status(f"{name}, round {done + 1} of {rounds}")
+                say(f"{name}, round {done + 1} of {rounds}")
                 tables = [events.batch(time) for time in shard.times(batches)]
                 start = SYSTEM_CLOCK.monotonic()
                 work(tables)
@@ -192,12 +192,12 @@ def measure_compaction(folder: Path, memory_mib: int) -> dict[str, float]:
 
 
 def build(folder: str, memory_mib: int) -> None:
-    """Appends of four parts each, which nobody merges."""
+    """Appends of six parts each, which nobody merges."""
     with closing(_client(folder, memory_mib)) as client:
-        rows = 4 * client.config.part_bytes * ROWS_PER_MIB // MIB
+        rows = 6 * client.config.part_bytes * ROWS_PER_MIB // MIB
         _fill(client, SHARD, Events(rows, distinct=2), MEMORY_FACTOR * memory_mib * MIB)
         # And a small one, by which a process can warm up.
-        small = rows // 16
+        small = rows // 24
         _fill(client, "small", Events(small, distinct=2), 12 * small * MIB // ROWS_PER_MIB)
 
 

@@ -184,7 +184,7 @@ class Coordinator:
 
     def _check_running(self, shard: str) -> None:
         """Waiting for something that fails again and again would be waiting for ever."""
-        for item in self.catalog.items.values():
+        for item in list(self.catalog.items.values()):  # Called from other threads, too.
             status = self.cluster.statuses.get(item.parent or item.id)
             if item.shard == shard and status is not None and status.failures >= GIVE_UP_AFTER:
                 raise Unavailable(

@@ -107,8 +107,7 @@ class Bell:
         ears = _bound(self.folder, name)
         with self._lock:
             self._own, self._ears, self._changed_ns = name, ears, -1
-        self._listener = threading.Thread(target=self._hear, args=(ears,), name="bell", daemon=True)
-        self._listener.start()
+        threading.Thread(target=self._hear, args=(ears,), name="bell", daemon=True).start()
 
     def _stop(self) -> None:
         ears, name = self._ears, self._own

@@ -140,6 +140,7 @@ class PersistClient:
         for machine in machines:
             swept += collect(machine, self.blob)
             swept += collect_leaked(machine, self.blob, older_than_ms=age)
+        self.blob.remove_leftovers()
         return swept
 
     def start_maintenance(self, *, sweep_all: bool = False) -> None:

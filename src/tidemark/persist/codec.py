@@ -7,11 +7,13 @@ costs what it changes, and opening a shard costs one read of a short log:
     seqno   256     257     258     259
           rollup   diff    diff    diff       state = rollup + diffs
 
-A version is the msgpack array [format, name of the command, body], its body a diff or a state.
+A version is the msgpack array [format, name of the command, kind of body, body, checksum], its
+body a diff or a state.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -59,28 +61,37 @@ class Version(NamedTuple):
     body: State | Diff
 
 
+class _Numbered(msgspec.Struct, array_like=True):
+    """Of a version in any format, the first field: the number of the format."""
+
+    format: int
+
+
+RESTORE = "the shard cannot be opened; restore its log in Consensus from a backup"
+
+
 def encode(old: State, new: State, command: str, *, rollup: bool) -> bytes:
-    body = new if rollup else diff(old, new)
+    body = msgspec.msgpack.encode(new if rollup else diff(old, new))
     kind = "rollup" if rollup else "diff"
-    return msgspec.msgpack.encode((FORMAT, command, kind, body))
+    return msgspec.msgpack.encode((FORMAT, command, kind, msgspec.Raw(body), zlib.crc32(body)))
 
 
 def decode(shard_id: str, versioned: Versioned) -> Version:
     name = f"version {versioned.seqno} of shard {shard_id}"
     try:
-        format_, command, kind, body = msgspec.msgpack.decode(
-            versioned.data, type=tuple[int, str, str, msgspec.Raw]
-        )
+        format_ = msgspec.msgpack.decode(versioned.data, type=_Numbered).format
         if format_ != FORMAT:
             raise _other_format(name, format_)
+        _, command, kind, body, checksum = msgspec.msgpack.decode(
+            versioned.data, type=tuple[int, str, str, msgspec.Raw, int]
+        )
+        if zlib.crc32(body) != checksum:
+            raise Corruption(f"{name} is damaged: its checksum does not fit", hint=RESTORE)
         found = msgspec.msgpack.decode(body, type=State if kind == "rollup" else Diff)
-    except msgspec.MsgspecError as error:
-        raise Corruption(
-            f"{name} cannot be read: {error}",
-            hint="the shard cannot be opened; restore its log in Consensus from a backup",
-        ) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Corruption(f"{name} cannot be read: {error}", hint=RESTORE) from error
     if found.seqno != versioned.seqno:
-        raise Corruption(f"{name} says that it is version {found.seqno}")
+        raise Corruption(f"{name} says that it is version {found.seqno}", hint=RESTORE)
     return Version(versioned.seqno, command, found)
 
 

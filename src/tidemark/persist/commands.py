@@ -126,8 +126,10 @@ def register_schema(state: State, schema: bytes, key: tuple[str, ...]) -> tuple[
 def evolve_schema(state: State, expected: int, schema: bytes) -> tuple[State, int | SchemaMismatch]:
     """Add nullable columns at the end, if the newest schema is still number `expected`."""
     newest = len(state.schemas) - 1
-    if newest >= 0 and state.schemas[newest] == schema:
-        return state, newest
+    if state.is_tombstone:
+        return state, expected
+    if schema in state.schemas[expected:]:
+        return state, state.schemas.index(schema)
     if newest != expected:
         return state, SchemaMismatch(newest)
     old, new = _rows(state.schemas[newest]), _rows(schema)

@@ -121,9 +121,13 @@ class Watchers:
             wake(key)
 
         with self._lock:
-            if not self._wakes and self._first is not None:
-                self._first()
             self._wakes += (once,)
+            if len(self._wakes) == 1 and self._first is not None:
+                try:
+                    self._first()
+                except BaseException:
+                    self._wakes = ()
+                    raise
 
         def stop() -> None:
             with self._lock:

@@ -12,6 +12,7 @@ part is skipped only if they show that no row of it can match, and if it has no 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from decimal import Context
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ Filter = Sequence[Predicate] | Sequence[Sequence[Predicate]]
 
 MAX_TEXT = 32
 """Bounds of strings are cut to this many characters."""
+
+_EXACT = Context(prec=76)
 
 OPERATORS = ("=", "==", "!=", "<", "<=", ">", ">=", "in", "not in")
 
@@ -71,7 +74,8 @@ def _possible(part: Part, predicate: Predicate, schema: pa.Schema) -> bool:
     if stats is None:
         return True
     if stats.nulls == part.rows:
-        return False
+        # To Arrow null is not in any list, unless the list has a null.
+        return operator in ("in", "not in")
     if operator in ("!=", "not in"):
         return True
     kind = schema.field(column).type
@@ -121,7 +125,12 @@ def _column_statistics(column: pa.ChunkedArray) -> ColumnStats:
     least, most = encoded(bounds["min"], column.type), encoded(bounds["max"], column.type)
     if isinstance(least, str) and isinstance(most, str):
         least, most = least[:MAX_TEXT], _above(most)
-    return ColumnStats(column.null_count, least, most)
+    return ColumnStats(column.null_count, _storable(least), _storable(most))
+
+
+def _storable(bound: Bound) -> Bound:
+    """Decimals may have more than the 64 bits that an integer has in the state."""
+    return None if isinstance(bound, int) and not -(2**63) <= bound < 2**63 else bound
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
@@ -144,8 +153,10 @@ def encoded(value: Any, kind: pa.DataType) -> Bound:
         return None
     if not scalar.is_valid or scalar.type != kind:
         return None
+    if not isinstance(value, pa.Scalar) and scalar.as_py() != value:
+        return None  # 1.5 for an integer, a time of day for a date: Arrow compares more exactly.
     if pa.types.is_decimal128(kind):
-        return int(scalar.as_py().scaleb(kind.scale))
+        return int(scalar.as_py().scaleb(kind.scale, _EXACT))
     if pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
         return scalar.value
     found = scalar.as_py()

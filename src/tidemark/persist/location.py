@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 def open_blob(uri: str) -> Blob:
-    parts = urlsplit(uri)
+    parts = _split(uri)
     hint = "use file:///some/folder or s3://bucket/prefix"
     if parts.scheme == "file":
         return FileBlob(_path(uri, parts, hint))
@@ -40,7 +40,7 @@ def open_blob(uri: str) -> Blob:
 
 
 def open_consensus(uri: str) -> Consensus:
-    parts = urlsplit(uri)
+    parts = _split(uri)
     hint = "use sqlite:///some/file or postgres://user:password@host:port/database"
     if parts.scheme == "sqlite":
         return SqliteConsensus(_path(uri, parts, hint))
@@ -51,6 +51,13 @@ def open_consensus(uri: str) -> Consensus:
     if parts.scheme == "mem":
         return _named(parts.netloc, _consensuses, MemConsensus)
     raise InvalidUsage(f"cannot open consensus {uri!r}", hint=hint)
+
+
+def _split(uri: str) -> SplitResult:
+    try:
+        return urlsplit(uri, allow_fragments=False)
+    except ValueError as error:
+        raise InvalidUsage(f"not an address: {error}", hint="use scheme://host/path") from error
 
 
 def _path(uri: str, parts: SplitResult, hint: str) -> Path:

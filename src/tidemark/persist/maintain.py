@@ -16,12 +16,12 @@ import structlog
 from tidemark.clock import Clock
 from tidemark.errors import TidemarkError
 from tidemark.frontier import Frontier
-from tidemark.persist.blob import Blob
 from tidemark.persist.compact import compact, due
 from tidemark.persist.config import Config
 from tidemark.persist.gc import collect, collect_leaked
 from tidemark.persist.machine import Machine
 from tidemark.persist.state import Batch
+from tidemark.persist.throttle import Throttled
 
 log = structlog.get_logger("persist")
 
@@ -39,7 +39,7 @@ class Maintenance:
     """`everyone` lists all shards there are, for whoever sweeps up after those that died."""
 
     def __init__(
-        self, blob: Blob, config: Config, clock: Clock, everyone: Callable[[], list[Machine]]
+        self, blob: Throttled, config: Config, clock: Clock, everyone: Callable[[], list[Machine]]
     ):
         self._blob = blob
         self._config = config
@@ -89,6 +89,7 @@ class Maintenance:
             sweep = self._clock.monotonic() - swept >= SWEEP_EVERY
             if sweep:
                 swept = self._clock.monotonic()
+                self._blob.remove_leftovers()
             for machine in self._due(everything=sweep):
                 if self._stop.is_set():
                     return

@@ -48,7 +48,11 @@ def write_part(
     """Store `chunks` (in run order) as one part; nothing refers to it yet."""
     buffer = io.BytesIO()
     with pq.ParquetWriter(
-        buffer, chunks[0].schema, compression="zstd", compression_level=1
+        buffer,
+        chunks[0].schema,
+        compression="zstd",
+        compression_level=1,
+        write_page_checksum=True,
     ) as writer:
         for chunk in chunks:
             writer.write_table(chunk, row_group_size=row_group_rows)
@@ -106,7 +110,11 @@ def read_part(
     with open_part(blob, part) as file:
         try:
             # With a schema, columns that the part was written without come as nulls.
-            table = pq.read_table(file, schema=pa.schema([schema.field(n) for n in wanted]))
+            table = pq.read_table(
+                file,
+                schema=pa.schema([schema.field(n) for n in wanted]),
+                page_checksum_verification=True,
+            )
         except (pa.ArrowException, OSError) as error:
             raise unreadable(part, error) from error
     _check_contents(part, table)
@@ -121,7 +129,7 @@ def read_chunks(blob: Blob, part: Part, schema: pa.Schema) -> Iterator[pa.Table]
         return
     with open_part(blob, part) as source:
         try:
-            file = pq.ParquetFile(source)
+            file = pq.ParquetFile(source, page_checksum_verification=True)
             for group in range(file.num_row_groups):
                 yield conform(file.read_row_group(group, use_threads=False), schema)
         except (pa.ArrowException, OSError) as error:

@@ -19,11 +19,13 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, LiteralString, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import psycopg
 import structlog
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
 from tidemark.errors import Determinate, Indeterminate, InvalidUsage, TidemarkError
 from tidemark.persist.consensus import Versioned, Wake, Watchers, check_seqno, check_truncate
@@ -177,7 +179,8 @@ class PostgresConsensus:
         return self._connect()
 
     def _give_back(self, connection: psycopg.Connection) -> None:
-        if connection.closed or self._closed:
+        status = connection.info.transaction_status  # Not idle if it was interrupted.
+        if self._closed or status != TransactionStatus.IDLE:
             connection.close()
         else:
             self._idle.append(connection)
@@ -325,21 +328,20 @@ def _parsed(uri: str) -> tuple[dict[str, Any], str, str]:
     """What libpq wants to know, the schema, and the address as it may be shown."""
     hint = "use postgres://user:password@host:port/database?schema=name"
     try:
-        parts = urlsplit(uri)
-        port = parts.port
-    except ValueError as error:
-        raise InvalidUsage("not a PostgreSQL address", hint=hint) from error
-    options: dict[str, Any] = {"application_name": "tidemark", **PATIENCE}
-    options |= dict(parse_qsl(parts.query))
-    schema = options.pop("schema", "public")
-    database = unquote(parts.path.lstrip("/"))
-    named = {
-        "host": unquote(parts.hostname or "") or None,
-        "port": port,
-        "user": unquote(parts.username or "") or None,
-        "password": unquote(parts.password or "") or None,
-        "dbname": database or None,
-    }
-    options |= {name: value for name, value in named.items() if value is not None}
-    shown = f"postgres://{options.get('host', '')}{f':{port}' if port else ''}/{database}"
-    return options, schema, shown
+        parts = urlsplit(uri, allow_fragments=False)
+        if "," not in parts.netloc:
+            _ = parts.port  # Several hosts are libpq's to take apart; of one, this checks more.
+    except ValueError:
+        raise InvalidUsage("not a PostgreSQL address", hint=hint) from None
+    others = parse_qsl(parts.query, keep_blank_values=True)
+    schema = dict(others).get("schema") or "public"
+    query = urlencode([(name, value) for name, value in others if name != "schema"])
+    try:
+        given = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{query}")
+    except psycopg.ProgrammingError as error:
+        said = str(error).strip()
+        if parts.password:
+            said = said.replace(parts.password, "***")
+        raise InvalidUsage(f"not a PostgreSQL address: {said}", hint=hint) from None
+    shown = f"postgres://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return {"application_name": "tidemark", **PATIENCE, **given}, schema, shown

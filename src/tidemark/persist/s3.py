@@ -4,8 +4,8 @@
     s3://bucket/some/prefix?endpoint=http://127.0.0.1:9000&region=us-east-1
 
 Credentials come from the usual AWS variables, a web identity, the container or the instance;
-with AWS_PROFILE set, from that profile (which needs boto3). With an endpoint, buckets are
-addressed by path, as most servers other than AWS want it.
+with AWS_PROFILE set, from that profile (which needs boto3). With an endpoint, given here or by
+AWS_ENDPOINT_URL, buckets are addressed by path, as most servers other than AWS want it.
 
 Requests that fail are repeated here and not by the client library: what is Determinate for the
 last attempt (connection refused, say) is not for the call if an earlier one was left unanswered.
@@ -57,6 +57,8 @@ class S3Blob:
     ):
         self.bucket = bucket
         self.prefix = prefix.strip("/")
+        for variable in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+            endpoint = endpoint or os.environ.get(variable)
         self._endpoint = endpoint
         self._clock = clock
         config: dict[str, Any] = {"disable_bulk_delete": True}  # Not every server has that call.
@@ -65,7 +67,8 @@ class S3Blob:
         elif not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION"):
             config["region"] = "us-east-1"
         if endpoint is not None:
-            config |= {"endpoint": endpoint, "virtual_hosted_style_request": False}
+            config |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint}
+            config |= {"virtual_hosted_style_request": False}
         try:
             self._store = S3Store(
                 bucket,
@@ -85,7 +88,7 @@ class S3Blob:
 
     @classmethod
     def from_uri(cls, uri: str, *, clock: Clock = SYSTEM_CLOCK) -> S3Blob:
-        parts = urlsplit(uri)
+        parts = urlsplit(uri, allow_fragments=False)
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         endpoint, region = options.pop("endpoint", None), options.pop("region", None)
         if not parts.netloc or options or endpoint == "" or region == "":

@@ -130,11 +130,13 @@ class SqliteConsensus:
                     self._writer = self._connect()
                     self._writer.execute("PRAGMA busy_timeout = 0")
                 return self._patiently(work, self._writer)
-            except sqlite3.Error as error:
+            except BaseException as error:
                 if self._writer is not None and self._writer.in_transaction:
                     with suppress(sqlite3.Error):
                         self._writer.execute("ROLLBACK")
-                raise self._explained(error) from error
+                if isinstance(error, sqlite3.Error):
+                    raise self._explained(error) from error
+                raise
 
     def _patiently(
         self, work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection
@@ -144,8 +146,8 @@ class SqliteConsensus:
         SQLite's own patience sleeps longer and longer, up to a tenth of a second, and so starves
         while another process commits again and again.
         """
-        give_up = 0.0
-        for pause in chain(FIRST_PAUSES, repeat(LATER_PAUSE)):
+        pauses, give_up = None, 0.0
+        while True:
             try:
                 return work(connection)
             except sqlite3.OperationalError as error:
@@ -153,11 +155,12 @@ class SqliteConsensus:
                 if not busy or connection.in_transaction:
                     raise
                 now = SYSTEM_CLOCK.monotonic()
-                give_up = give_up or now + BUSY_TIMEOUT
+                if pauses is None:
+                    pauses = chain(FIRST_PAUSES, repeat(LATER_PAUSE))
+                    give_up = now + BUSY_TIMEOUT
                 if now > give_up:
                     raise
-            SYSTEM_CLOCK.sleep(pause)
-        raise AssertionError("unreachable")
+            SYSTEM_CLOCK.sleep(next(pauses))
 
     def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple]:
         connection = None

@@ -54,6 +54,9 @@ def fuse(shard_id: str, batches: Iterable[Staged]) -> Staged:
     for batch in batches:
         if batch.shard_id != shard_id:
             raise InvalidUsage(f"a batch staged for shard {batch.shard_id}, not for {shard_id}")
+    keys = [part.key for batch in batches for part in batch.parts if part.key is not None]
+    if len(set(keys)) < len(keys):
+        raise InvalidUsage(f"a batch staged for shard {shard_id} was given twice")
     return Staged(shard_id, tuple(run for batch in batches for run in batch.runs))
 
 

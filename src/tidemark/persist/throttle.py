@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tidemark.clock import Clock
-from tidemark.persist.blob import Blob
+from tidemark.persist.blob import Blob, FileBlob
 from tidemark.persist.config import Config
 
 
@@ -26,6 +26,10 @@ class Throttled:
         self._wait(len(value))
         with self._turns:
             self.inner.set(key, value)
+
+    def remove_leftovers(self) -> int:
+        """Delete what writers that died left half written, where a store keeps such things."""
+        return self.inner.remove_leftovers() if isinstance(self.inner, FileBlob) else 0
 
     def _wait(self, size: int) -> None:
         """Each write books the next free stretch of time, as long as its size needs."""

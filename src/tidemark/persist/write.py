@@ -14,6 +14,7 @@ from tidemark.frontier import Frontier
 from tidemark.persist import commands
 from tidemark.persist.commands import Appended, SchemaMismatch, UpperMismatch
 from tidemark.persist.machine import Machine
+from tidemark.persist.runs import schema_of
 from tidemark.persist.source import PartSource
 from tidemark.persist.staging import Builder, Staged, Stager, check_updates, fuse
 from tidemark.persist.state import Batch
@@ -160,8 +161,7 @@ class WriteHandle:
     def _append(
         self, staged: Staged, lower: Frontier, upper: Frontier, token: str | None
     ) -> Appended | UpperMismatch:
-        if staged.parts:
-            self.register()
+        self.register()
         flushed = self._flush_inline(staged)
         runs = flushed.runs
         splits = [sum(len(run) for run in runs[:at]) for at in range(1, len(runs))]
@@ -194,8 +194,11 @@ class WriteHandle:
         size = sum(part.size for part in inline)
         if len(inline) < 2 or size < self._machine.config.inline_bytes:
             return staged
-        updates = concat([self._parts.read(part, self.schema) for part in inline], self.schema)
-        small = self._stager.stage(updates, schema=self.register(), inline=False)
+        # They may have been staged by others, under a later schema than this writer's.
+        state = self._machine.refresh()
+        schema, number = schema_of(state), len(state.schemas) - 1
+        updates = concat([self._parts.read(part, schema) for part in inline], schema)
+        small = self._stager.stage(updates, schema=number, inline=False)
         kept = tuple(run for run in staged.runs if all(part.inline is None for part in run))
         return Staged(self.shard_id, kept + small.runs)
 
@@ -206,6 +209,11 @@ class WriteHandle:
         self.discard(Staged(self.shard_id, (kept,)))
 
     def _read_staged(self, batch: Staged) -> pa.Table:
+        if any(part.schema != self.register() for part in batch.parts):
+            raise InvalidUsage(
+                f"shard {self.shard_id}: the batch was staged under another schema",
+                hint="append it with a writer of that schema",
+            )
         return concat([self._parts.read(part, self.schema) for part in batch.parts], self.schema)
 
     def _check_bounds(self, updates: pa.Table, lower: Frontier, upper: Frontier) -> None:

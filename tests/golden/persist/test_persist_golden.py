@@ -34,8 +34,8 @@ from tidemark.persist import (
     MemConsensus,
     PersistClient,
     Staged,
-    UpperMismatch,
     Updates,
+    UpperMismatch,
     WriteHandle,
 )
 from tidemark.persist.codec import FORMAT, decode
@@ -271,7 +271,8 @@ class Shell:
     def release(self, on, rows, *, id, epoch="0") -> list[str]:
         self._client(on).open_critical_since(SHARD, id, epoch=int(epoch)).release()
         state = self._client(on).state(SHARD)
-        return [f"holds {sorted(state.holds)}, since {state.since}"]
+        names = sorted(id.split("-")[0] for id in state.holds)
+        return [f"holds {names}, since {state.since}"]
 
     def lease(self, on, rows, *, id, as_of=None) -> list[str]:
         reader = self._client(on).open_reader(SHARD)
@@ -359,9 +360,8 @@ class Shell:
 
     def holds(self, on, rows) -> list[str]:
         state = self._client(on).state(SHARD)
-        names = {id: id.split("-")[0] for id in state.holds}
         lines = [
-            f"{names[id]} {hold.since}"
+            f"{id.split('-')[0]} {hold.since}"
             + (" pins parts" if hold.seqno is not None else "")
             + (f", expires {hold.expires_ms}" if hold.expires_ms is not None else "")
             for id, hold in state.holds.items()
@@ -447,16 +447,17 @@ class Shell:
         """Something else in place of a version."""
         log = self._consensus._logs[SHARD]
         at = next(n for n, version in enumerate(log) if version.seqno == int(seqno))
-        _, command, kind, body = msgspec.msgpack.decode(log[at].data)
+        data = log[at].data
         other = {
-            "garbage": b"\xc1 not msgpack",
-            "empty": b"",
-            "half": log[at].data[: len(log[at].data) // 2],
-            "another": msgspec.msgpack.encode((FORMAT, command, kind, body | {"seqno": 99})),
-            "newer": msgspec.msgpack.encode((FORMAT + 1, command, kind, body)),
-            "older": msgspec.msgpack.encode((FORMAT - 1, command, kind, body)),
+            "garbage": lambda: b"\xc1 not msgpack",
+            "empty": lambda: b"",
+            "half": lambda: data[: len(data) // 2],
+            "damaged": lambda: data.replace(b"inline", b"online"),
+            "another": lambda: log[at - 1].data,
+            "newer": lambda: formatted(data, FORMAT + 1),
+            "older": lambda: formatted(data, FORMAT - 1),
         }
-        log[at] = Versioned(int(seqno), other[how])
+        log[at] = Versioned(int(seqno), other[how]())
         return []
 
     def _key(self, on: str, batch: str) -> str:
@@ -476,6 +477,11 @@ class Shell:
             handle = self._client(on).open_writer(SHARD, schema=SHAPES[shape])
             self._writers[on, writer] = handle
         return self._writers[on, writer]
+
+
+def formatted(data: bytes, number: int) -> bytes:
+    """A version as a program that knows another format would have written it."""
+    return msgspec.msgpack.encode([number, *msgspec.msgpack.decode(data)[1:]])
 
 
 def at(text: str) -> Frontier:

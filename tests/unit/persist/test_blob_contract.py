@@ -352,6 +352,15 @@ class TestS3:
             with pytest.raises(Determinate, match=r"access denied .*AWS_SECRET_ACCESS_KEY"):
                 call()
 
+    def test_the_endpoint_may_come_from_the_environment(
+        self, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+    ):
+        prefix = uuid4().hex
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server.endpoint)
+        S3Blob(s3_server.bucket, prefix).set("a", b"1")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+        assert S3Blob.from_uri(s3_server.uri(prefix)).get("a") == b"1", "an explicit one wins"
+
     def test_nobody_there(self, s3_server: S3Server, no_pauses: None):
         with socket.socket() as taken:  # Bound but not listening: connections are refused.
             taken.bind(("127.0.0.1", 0))

@@ -693,6 +693,12 @@ class TestPostgres:
         with pytest.raises(InvalidUsage, match="colour"):
             PostgresConsensus(f"{postgres_server.uri()}?colour=red")
 
+    @pytest.mark.parametrize("tail", ["host:port/db", "host/db?colour=red", "[host/db"])
+    def test_bad_addresses_are_told_without_the_password(self, tail: str):
+        with pytest.raises(InvalidUsage) as caught:
+            PostgresConsensus(f"postgres://me:secret@{tail}")
+        assert "secret" not in str(caught.value)
+
     def test_a_read_only_server(self, postgres_server: PostgresServer, schema_uri: str):
         with closing(PostgresConsensus(schema_uri)) as consensus:
             connection = consensus._borrow()

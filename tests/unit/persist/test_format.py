@@ -22,8 +22,9 @@ def newest_state(consensus: Path, shard: str) -> dict:
     query = "SELECT data FROM consensus WHERE key = ? ORDER BY seqno"
     state: dict = {}
     for (data,) in sqlite3.connect(consensus).execute(query, (shard,)):
-        format_, _, kind, body = msgspec.msgpack.decode(data)
+        format_, _, kind, body, checksum = msgspec.msgpack.decode(data)
         assert format_ == 2
+        assert checksum
         state = body if kind == "rollup" else applied(state, body)
     return state
 

@@ -52,7 +52,9 @@ def test_addresses_of_no_blob(uri: str):
         open_blob(uri)
 
 
-@pytest.mark.parametrize("uri", ["", "file:///x", "sqlite://file", "sqlite:", "postgres://h:x/d"])
+@pytest.mark.parametrize(
+    "uri", ["", "file:///x", "sqlite://file", "sqlite:", "postgres://h:x/d", "x://[h"]
+)
 def test_addresses_of_no_consensus(uri: str):
     with pytest.raises(InvalidUsage, match="use "):
         open_consensus(uri)
