@@ -76,6 +76,8 @@ def examine(data: Path | None, blob: str | None, consensus: str | None) -> list[
     where = None
     if (blob and consensus) or (data is not None and data.is_dir()):
         where = locate(data, blob, consensus)
+        # Not in the threads below: two that import the same modules can wait for each other.
+        import tidemark.persist  # noqa: F401
     place = Place(data, where)
     results: list[list[Check]] = [[] for _ in CHECKS]
 

@@ -24,7 +24,7 @@ from queries import random_query
 
 from tidemark.compute import dataflow, peek, run
 from tidemark.errors import Unsupported
-from tidemark.persist import PersistClient, arrange, compact, frames
+from tidemark.persist import Config, PersistClient, arrange, frames
 
 QUIET = range(1, 13)
 RESTARTS = range(101, 107)
@@ -47,7 +47,7 @@ def test_restarts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Restarts, crashes between appends, compaction; long backlogs; tiny arrangements."""
-    _shrink_persist(monkeypatch)
+    client = _shrink_persist(client, monkeypatch)
     _check(seed, client, spark, tmp_path, views=2, between=_trouble(random.Random(seed)))
 
 
@@ -77,7 +77,7 @@ def test_soak(
     if rng.random() < 0.2:
         _shrink_thresholds(monkeypatch)
     if rng.random() < 0.5:
-        _shrink_persist(monkeypatch)
+        client = _shrink_persist(client, monkeypatch)
     between = _trouble(rng) if rng.random() < 0.6 else None
     _check(seed, client, spark, tmp_path, views=3, steps=7, between=between)
 
@@ -153,13 +153,14 @@ def _trouble(rng: random.Random) -> Callable[[PersistClient, View], None]:
     return happen
 
 
-def _shrink_persist(monkeypatch: pytest.MonkeyPatch) -> None:
+def _shrink_persist(client: PersistClient, monkeypatch: pytest.MonkeyPatch) -> PersistClient:
     """Compaction always due, holds always moved, arrangements merged at once, backlogs long."""
-    monkeypatch.setattr(compact, "MAX_SMALL_BATCHES", 2)
     monkeypatch.setattr(dataflow, "HOLD_EVERY_MS", 0)
     monkeypatch.setattr(dataflow, "MAX_TIMES", 2)
     monkeypatch.setattr(arrange, "MAX_TAIL_RUNS", 1)
     monkeypatch.setattr(arrange, "MIN_TAIL_ROWS", 2)
+    config = Config(small_batches=2, rollup_every=3, inline_bytes=1_500)
+    return PersistClient(client.blob.inner, client.consensus, config=config)
 
 
 def _shrink_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,6 @@ from tidemark.persist.codec import encode
 Say = Callable[[str], None]
 """Shows how far the work has come."""
 
-SHARD = "s"
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64()), ("name", pa.string())])
 ROWS, REPLACED = 5_000, 50
 NAMES = pa.array([f"product {i}" for i in range(1_000)])
@@ -46,6 +45,7 @@ class Stores(NamedTuple):
 
     blob: str
     consensus: str
+    shard: str = "s"
 
     @property
     def shared(self) -> bool:
@@ -88,6 +88,9 @@ class Upserts:
         assert isinstance(outcome, Appended), outcome
         return took
 
+    def finish(self) -> None:
+        self._writer.advance_upper(Frontier.EMPTY)
+
     def _updates(self, keys: np.ndarray, values: np.ndarray, diffs: np.ndarray) -> pa.Table:
         names = NAMES.take(pa.array(values % len(NAMES)))
         columns = {"key": keys, "value": values, "name": names, DIFF: diffs}
@@ -102,43 +105,42 @@ Commit = Callable[[], float]
 @contextmanager
 def bare_commits(folder: Path, consensus: str, data: bytes) -> Iterator[Commit]:
     """Durable commits of `data` to the same kind of database, with nothing around them."""
-    if consensus.startswith("postgres"):
-        # The driver does not know the URI's own option `schema`.
-        connection = psycopg.connect(consensus.split("?")[0], autocommit=True)
-        insert = "INSERT INTO tidemark_bench (data) VALUES (%s)"
-        setup = [
-            "SET synchronous_commit = on",
-            "DROP TABLE IF EXISTS tidemark_bench",
-            "CREATE TABLE tidemark_bench (id bigserial PRIMARY KEY, data bytea)",
-        ]
-        cleanup = ["DROP TABLE tidemark_bench"]
-    else:
-        connection = sqlite3.connect(folder / "bare.db", isolation_level=None)
-        insert = "INSERT INTO bare (data) VALUES (?)"
-        setup = [
-            "PRAGMA journal_mode = WAL",
-            "PRAGMA synchronous = FULL",
-            "CREATE TABLE IF NOT EXISTS bare (id INTEGER PRIMARY KEY, data BLOB)",
-        ]
-        cleanup = []
+    with _bare_postgres(consensus) if "postgres" in consensus else _bare_sqlite(folder) as insert:
 
-    def commit() -> float:
-        start = SYSTEM_CLOCK.monotonic()
-        connection.execute(insert, (data,))
-        return SYSTEM_CLOCK.monotonic() - start
+        def commit() -> float:
+            start = SYSTEM_CLOCK.monotonic()
+            insert(data)
+            return SYSTEM_CLOCK.monotonic() - start
 
-    with closing(connection):
-        for statement in setup:
-            connection.execute(statement)
         yield commit
-        for statement in cleanup:
-            connection.execute(statement)
+
+
+@contextmanager
+def _bare_sqlite(folder: Path) -> Iterator[Callable[[bytes], object]]:
+    with closing(sqlite3.connect(folder / "bare.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("CREATE TABLE bare (id INTEGER PRIMARY KEY, data BLOB)")
+        yield lambda data: connection.execute("INSERT INTO bare (data) VALUES (?)", (data,))
+
+
+@contextmanager
+def _bare_postgres(uri: str) -> Iterator[Callable[[bytes], object]]:
+    # The driver does not know the URI's own option `schema`.
+    with psycopg.connect(uri.partition("?")[0], autocommit=True) as connection:
+        connection.execute("SET synchronous_commit = on")
+        connection.execute("DROP TABLE IF EXISTS tidemark_bench")
+        connection.execute("CREATE TABLE tidemark_bench (id bigserial PRIMARY KEY, data bytea)")
+        yield lambda data: connection.execute(
+            "INSERT INTO tidemark_bench (data) VALUES (%s)", (data,)
+        )
+        connection.execute("DROP TABLE tidemark_bench")
 
 
 def measure_append(stores: Stores, folder: Path, count: int) -> dict[str, float]:
     with closing(stores.open()) as client:
-        upserts = Upserts(client.open_writer(SHARD, schema=SCHEMA, key=("key",)))
-        data = _version(client, upserts)
+        upserts = Upserts(open_writer(client, stores.shard))
+        data = _version(client, stores.shard, upserts)
         client.start_maintenance()
         appends, commits = [], []
         with bare_commits(folder, stores.consensus, data) as commit:
@@ -146,6 +148,7 @@ def measure_append(stores: Stores, folder: Path, count: int) -> dict[str, float]
                 updates = upserts.next()
                 appends.append(upserts.append(updates))
                 commits.append(commit())
+        client.finalize(stores.shard)
         return {
             "append_ms": _median_ms(appends[WARM:]),
             "append_p95_ms": 1000 * sorted(appends[WARM:])[int(0.95 * count)],
@@ -160,8 +163,8 @@ def measure_listen(stores: Stores, folder: Path, count: int) -> dict[str, float]
     shared, has its updates."""
     rng = np.random.default_rng(SEED)
     with closing(stores.open()) as client:
-        upserts = Upserts(client.open_writer(SHARD, schema=SCHEMA, key=("key",)))
-        data, commits = _version(client, upserts), []
+        upserts = Upserts(open_writer(client, stores.shard))
+        data, commits = _version(client, stores.shard, upserts), []
         client.start_maintenance()
 
         def write() -> None:
@@ -171,7 +174,7 @@ def measure_listen(stores: Stores, folder: Path, count: int) -> dict[str, float]
                     SYSTEM_CLOCK.sleep(rng.uniform(0.001, 0.008))
                     commits.append(commit())
                     SYSTEM_CLOCK.sleep(rng.uniform(0.001, 0.008))
-            client.open_writer(SHARD, schema=SCHEMA, key=("key",)).advance_upper(Frontier.EMPTY)
+            upserts.finish()
 
         if stores.shared:
             with Fresh(listen, *stores, upserts.now - 1) as listener:
@@ -179,11 +182,12 @@ def measure_listen(stores: Stores, folder: Path, count: int) -> dict[str, float]
                 write()
                 waits = listener.result()
         else:
-            steps = client.open_reader(SHARD).listen(upserts.now - 1)
+            steps = client.open_reader(stores.shard).listen(upserts.now - 1)
             with ThreadPoolExecutor(1) as pool:
                 listening = pool.submit(_ages, steps)
                 write()
                 waits = listening.result()
+        client.finalize(stores.shard)
         commits = commits[WARM:]
         return {
             "write_to_listen_ms": _median_ms(waits[WARM:]),
@@ -192,10 +196,10 @@ def measure_listen(stores: Stores, folder: Path, count: int) -> dict[str, float]
         }
 
 
-def listen(blob: str, consensus: str, as_of: int) -> list[float]:
+def listen(blob: str, consensus: str, shard: str, as_of: int) -> list[float]:
     """The ages of all appends after `as_of` when they come out of `listen`; in seconds."""
-    with closing(Stores(blob, consensus).open()) as client:
-        steps = client.open_reader(SHARD).listen(as_of)
+    with closing(Stores(blob, consensus, shard).open()) as client:
+        steps = client.open_reader(shard).listen(as_of)
         print("ready", flush=True)
         return _ages(steps)
 
@@ -218,10 +222,10 @@ def measure_growth(folder: Path, count: int, *, follow: bool, say: Say) -> dict[
     window = count // 20
     stores = Stores(f"file://{folder}/blob", f"sqlite://{folder}/consensus.db")
     with closing(stores.open()) as client:
-        upserts = Upserts(client.open_writer(SHARD, schema=SCHEMA, key=("key",)))
-        young = Upserts(client.open_writer("young", schema=SCHEMA, key=("key",)))
-        data = _version(client, upserts)
-        owner = client.open_critical_since(SHARD)
+        upserts = Upserts(open_writer(client, stores.shard))
+        young = Upserts(open_writer(client, "young"))
+        data = _version(client, stores.shard, upserts)
+        owner = client.open_critical_since(stores.shard)
         client.start_maintenance()
         appends, commits, parts, paired = [], [], [], []
         with bare_commits(folder, stores.consensus, data) as commit:
@@ -236,12 +240,12 @@ def measure_growth(folder: Path, count: int, *, follow: bool, say: Say) -> dict[
                 updates = upserts.next()
                 appends.append(upserts.append(updates))
                 commits.append(commit())
-                parts.append(sum(1 for _ in client.machine(SHARD).cached.parts))
+                parts.append(sum(1 for _ in client.machine(stores.shard).cached.parts))
                 if follow and done % SINCE_EVERY == 0:
                     owner.downgrade(Frontier(upserts.now - 1))
         early, late = slice(WARM, WARM + window), slice(count - window, count)
         before, after = (_median_ms(appends[w]) / _median_ms(commits[w]) for w in (early, late))
-        state = client.state(SHARD)
+        state = client.state(stores.shard)
         return {
             "append_growth": after / before,
             "append_growth_paired": _median_ms(appends[late]) / _median_ms(paired),
@@ -250,18 +254,22 @@ def measure_growth(folder: Path, count: int, *, follow: bool, say: Say) -> dict[
             "live_parts": max(parts[late]),
             "live_rows": state.rows,
             "state_bytes": len(encode(state, state, "", rollup=True)),
-            "log_versions": len(client.consensus.scan(SHARD)),
+            "log_versions": len(client.consensus.scan(stores.shard)),
         }
+
+
+def open_writer(client: PersistClient, shard: str) -> WriteHandle:
+    return client.open_writer(shard, schema=SCHEMA, key=("key",))
 
 
 def now_ns() -> int:
     return int(SYSTEM_CLOCK.monotonic() * 1e9)
 
 
-def _version(client: PersistClient, upserts: Upserts) -> bytes:
+def _version(client: PersistClient, shard: str, upserts: Upserts) -> bytes:
     """What one append of 100 updates writes to Consensus."""
     upserts.append(upserts.next())
-    head = client.consensus.head(SHARD)
+    head = client.consensus.head(shard)
     assert head is not None
     return head.data
 

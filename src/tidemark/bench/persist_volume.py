@@ -134,10 +134,9 @@ def measure_goodput(
     which is measured, too: bare files must not pay for it.
     """
     events = Events()
-    stores = {"blob": f"file://{folder}/blob", "consensus": f"sqlite://{folder}/consensus.db"}
     bare = folder / "bare"
     bare.mkdir()
-    with closing(PersistClient.open(**stores)) as client:
+    with closing(_open(folder, Config())) as client:
         serial, pipelined = _Shard(client, "serial"), _Shard(client, "pipelined")
         for shard in (serial, pipelined):
             shard.one_by_one([events.batch(time) for time in shard.times(2)])
@@ -251,8 +250,13 @@ def _client(folder: str, memory_mib: int) -> PersistClient:
         row_group_bytes=int(default.row_group_bytes * scale),
         cache_bytes=int(default.cache_bytes * scale),
     )
-    stores = {"blob": f"file://{folder}/blob", "consensus": f"sqlite://{folder}/consensus.db"}
-    return PersistClient.open(**stores, config=config)
+    return _open(folder, config)
+
+
+def _open(folder: str | Path, config: Config) -> PersistClient:
+    return PersistClient.open(
+        blob=f"file://{folder}/blob", consensus=f"sqlite://{folder}/consensus.db", config=config
+    )
 
 
 def _memory(field: str) -> int:

@@ -81,9 +81,10 @@ def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = No
         raise
     except MissingPart:
         _discard(stager, new)
-        if machine.refresh().keys.issuperset(p.key for r in chosen for p in r if p.key):
+        live = {part.key for part in machine.refresh().parts}
+        if live.issuperset(part.key for run in chosen for part in run):
             raise
-        return False  # Someone else merged it first.
+        return False  # Someone else merged them first, and what they were is deleted.
     except BaseException:
         _discard(stager, new)
         raise

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from tidemark.errors import Corruption, Determinate, InvalidUsage, TidemarkError
+from tidemark.tools.output import warn
 
 if TYPE_CHECKING:
     from tidemark.persist import PersistClient
@@ -117,7 +118,8 @@ def sql_names(client: PersistClient) -> dict[str, str]:
         return {}
     try:
         items = read_items(client).values()
-    except Exception:  # Whatever is wrong with the catalog, the shards are there.
+    except Exception as error:  # Whatever is wrong with the catalog, the shards are there.
+        warn(f"relations have no names, as the catalog cannot be read: {error}")
         return {}
     return {item.shard: item.name for item in items if item.shard is not None}
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -46,6 +47,20 @@ def reporting(code: int = FAILED) -> Iterator[None]:
     except (pa.ArrowException, UnicodeError) as error:
         hint = "run `tidemark shard fsck` on the shard"
         raise failed(f"stored data cannot be read: {error}", hint, code) from None
+
+
+class _NoPandas:
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"a short command goes without {name}", name=name)
+
+
+def without_pandas() -> None:
+    """Arrow asks of many a value whether it is one of pandas', and imports pandas to know: a third
+    of what a short command would take. Not in a process that belongs to someone else."""
+    if Path(sys.argv[0]).stem in ("tidemark", "cli"):
+        sys.meta_path.insert(0, _NoPandas)
 
 
 def failed(message: str, hint: str | None, code: int) -> typer.Exit:

@@ -21,6 +21,7 @@ from tidemark.tools.output import (
     progress,
     reporting,
     warn,
+    without_pandas,
 )
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def list_(
 ) -> None:
     """All shards: how far they have come, how large they are, who holds them."""
     with reporting():
+        without_pandas()
         from tidemark.tools.describe import listed, print_list
 
         client = open_client(locate(data, blob, consensus))
@@ -74,6 +76,7 @@ def inspect(
 ) -> None:
     """Everything about one shard's state: schemas, batches, holds, writers, log."""
     with reporting():
+        without_pandas()
         from tidemark.tools.describe import inspected, print_inspected
 
         client = open_client(locate(data, blob, consensus))

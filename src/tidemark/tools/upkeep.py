@@ -15,7 +15,7 @@ from tidemark.persist.compact import compact, due
 from tidemark.persist.fsck import Report, strays
 from tidemark.persist.gc import collect, collect_leaked, leaked
 from tidemark.persist.names import staged_ms
-from tidemark.persist.state import State
+from tidemark.persist.state import Batch, State
 from tidemark.tools.output import console, print_table, size, span
 
 RACES = 10
@@ -39,10 +39,8 @@ def merge(
         if not batches:
             break
         progress(merges, merges + len(batches), f"{shard_id}: {len(state.batches)} batches")
-        if compact(machine, client.blob, batches):
-            merges, spoilt = merges + 1, 0
-        else:
-            spoilt += 1
+        done = compact(machine, client.blob, batches)
+        merges, spoilt = (merges + 1, 0) if done else (merges, spoilt + 1)
     after = machine.refresh()
     return {
         "id": shard_id,
@@ -54,7 +52,7 @@ def merge(
     }
 
 
-def _all(state: State):
+def _all(state: State) -> tuple[Batch, ...]:
     """Everything, unless it is one run already from which nothing is left to forget."""
     batches = state.batches
     settled = len(batches) == 1 and len(batches[0].runs) <= 1 and batches[0].since == state.since

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pyarrow as pa
@@ -33,13 +35,17 @@ from tidemark.errors import AsOfBeforeSince, Determinate, InvalidUsage, Unavaila
 from tidemark.frontier import Frontier
 from tidemark.persist import (
     Appended,
+    Blob,
     Config,
+    Consensus,
     EpochMismatch,
+    FileBlob,
     Lease,
     MemBlob,
     MemConsensus,
     PersistClient,
     ReadHandle,
+    SqliteConsensus,
     Staged,
     Updates,
     UpperMismatch,
@@ -48,7 +54,7 @@ from tidemark.persist import (
 from tidemark.persist.compact import compact
 from tidemark.persist.gc import collect
 from tidemark.persist.names import staged_ms
-from tidemark.persist.part import MissingPart, read_part
+from tidemark.persist.part import read_part
 from tidemark.persist.runs import schema_of
 from tidemark.persist.state import Batch, State, check
 from tidemark.persist.updates import ERR, updates_schema
@@ -210,7 +216,6 @@ class Leased:
 class Batched:
     data: bytes
     updates: list[Update]
-    width: int
 
     @property
     def keys(self) -> list[str]:
@@ -225,7 +230,7 @@ class Shard(RuleBasedStateMachine):
     )
     def begin(self, finalize, troubles, seed):
         self.clock = ManualClock(1_000_000)
-        self.blob, self.consensus = MemBlob(), MemConsensus()
+        self.blob, self.consensus = self.create()
         self.model = Model()
         self.last_since = Frontier.MIN
         self.processes: dict[str, Process] = {}
@@ -240,6 +245,12 @@ class Shard(RuleBasedStateMachine):
         self.planned: tuple[Batch, ...] = ()
         self.holds: dict[str, tuple[int, int]] = {}
         self.finalize = finalize
+
+    def create(self) -> tuple[Blob, Consensus]:
+        return MemBlob(), MemConsensus()
+
+    def reopen(self) -> tuple[Blob, Consensus]:
+        return self.blob, self.consensus
 
     def fresh(self, config: str = "inline") -> PersistClient:
         """A process that has just started, and has no trouble."""
@@ -271,15 +282,18 @@ class Shard(RuleBasedStateMachine):
         fails never, now and then, or rather often."""
         newest = max(1, len(self.fresh().state("s").schemas))
         width = min(width, newest)
-        consensus = UnreliableConsensus(self.consensus, seed=seed, chances=chances)
-        blob = UnreliableBlob(self.blob, seed=seed, chances=chances)
+        stored, log = self.reopen()
+        consensus = UnreliableConsensus(log, seed=seed, chances=chances)
+        blob = UnreliableBlob(stored, seed=seed, chances=chances)
         client = PersistClient(blob, consensus, clock=self.clock, config=CONFIGS[name])
         writer = client.open_writer("s", schema=SCHEMAS[width - 1], key=KEY)
         self.processes[name] = Process(client, consensus, blob, writer, width)
 
-    @rule(ms=st.sampled_from([1, 1000, 10 * MINUTE, 16 * MINUTE, 61 * MINUTE]))
-    def time_passes(self, ms):
+    @rule(ms=st.sampled_from([1, 10 * MINUTE, 16 * MINUTE, 61 * MINUTE]), beating=st.booleans())
+    def time_passes(self, ms, beating):
         self.clock.advance(ms)
+        if beating:
+            self.heartbeat()
 
     # Writing
 
@@ -367,14 +381,13 @@ class Shard(RuleBasedStateMachine):
                 staged = builder.finish()
             else:
                 staged = process.writer.stage(tabled(updates, process.writer.schema))
-            self.staged.append(Batched(staged.to_bytes(), updates, process.width))
+            self.staged.append(Batched(staged.to_bytes(), updates))
 
     @rule(name=processes, count=st.integers(1, 3), more=st.integers(1, 4))
     def append_staged(self, name, count, more):
         """Several batches as one, wherever they were staged."""
         process, lower = self.processes[name], self.model.upper
-        # A writer that knows fewer columns may not handle batches that have more of them.
-        mine = [batch for batch in self.staged if batch.width <= process.width][-count:]
+        mine = self.staged[-count:]
         updates = [update for batch in mine for update in batch.updates]
         times = [time for _, time, _ in updates]
         given_up = any(staged_ms(k) < self.state.floor for batch in mine for k in batch.keys)
@@ -474,33 +487,42 @@ class Shard(RuleBasedStateMachine):
             if lower:
                 assert changes(found) == self.model.between(lower, upper)
 
-    @rule(name=processes, back=st.integers(0, 6), listen=st.booleans())
-    def take_lease(self, name, back, listen):
-        """For parts that are read later, or for a listener."""
+    @rule(
+        name=processes,
+        back=st.integers(0, 6),
+        what=st.sampled_from(["parts", "listen", "subscribe"]),
+    )
+    def take_lease(self, name, back, what):
+        """For parts that are read later, or for a listener or subscriber."""
         as_of = self.model.upper - 1 - back
         if as_of < 0 or Frontier(as_of) < self.state.since or len(self.leases) > 4:
             return
         reader = self.reader(name)
         expires = self.clock.now_ms() + LEASE_MS
         with suppress(Unavailable):
-            if listen:
-                leases = self.processes[name].client._leases._live
-                before = set(leases)
-                steps = reader.listen(as_of, timeout=0)
-                (lease,) = set(leases) - before
-                self.leases.append(Leased(lease, as_of, expires, expires, steps=steps))
-            else:
-                lease = reader.lease(as_of)
+            if what == "parts":
                 truth = self.model.at(as_of)
-                self.leases.append(Leased(lease, as_of, expires, expires, truth))
+                self.leases.append(Leased(reader.lease(as_of), as_of, expires, expires, truth))
+                return
+            leases = self.processes[name].client._leases._live
+            before = set(leases)
+            if what == "listen":
+                steps = reader.listen(as_of, timeout=0)
+            else:
+                steps = reader.subscribe(as_of, timeout=0)
+                assert contents(next(steps).table) == self.model.at(as_of)
+            (lease,) = set(leases) - before
+            self.leases.append(Leased(lease, as_of, expires, expires, steps=steps))
 
-    @rule(which=st.integers(0, 3))
-    def next_step(self, which):
-        """A listener whose lease lives hears all that comes, in order and once."""
-        listeners = [one for one in self.leases if one.steps is not None]
-        if which >= len(listeners):
-            return
-        one = listeners[which]
+    @rule(beating=st.booleans())
+    def next_steps(self, beating):
+        """Listeners whose leases live hear all that comes, in order and once."""
+        for one in [one for one in self.leases if one.steps is not None]:
+            self.next_step(one)
+        if beating:
+            self.heartbeat()
+
+    def next_step(self, one: Leased) -> None:
         assert one.steps is not None
         try:
             step = next(one.steps)
@@ -516,6 +538,9 @@ class Shard(RuleBasedStateMachine):
         one.as_of = step.upper.time - 1
 
     @rule()
+    def beat(self):
+        self.heartbeat()
+
     def heartbeat(self):
         """Every lease is renewed, if it still can be."""
         now = self.clock.now_ms()
@@ -591,14 +616,8 @@ class Shard(RuleBasedStateMachine):
     def merge_planned(self, name):
         """Perhaps long after it was decided upon."""
         client = self.processes[name].client
-        live = self.state.keys - {retired.key for retired in self.state.retired}
-        keys = {part.key for batch in self.planned for part in batch.parts if part.key}
-        try:
+        with suppress(Unavailable):
             compact(client.machine("s"), client.blob, self.planned)
-        except Unavailable:
-            return
-        except MissingPart:
-            assert not keys <= live, "a part that the shard needs is gone"
 
     @rule(name=processes)
     def collect(self, name):
@@ -678,21 +697,46 @@ class Shard(RuleBasedStateMachine):
         assert state.is_tombstone == self.finalize
 
 
+class EmbeddedShard(Shard):
+    """The same in a folder: each process opens its own files."""
+
+    def create(self) -> tuple[Blob, Consensus]:
+        self.folder = TemporaryDirectory()
+        return self.reopen()
+
+    def reopen(self) -> tuple[Blob, Consensus]:
+        folder = Path(self.folder.name)
+        return FileBlob(folder / "blob"), SqliteConsensus(folder / "consensus")
+
+    def teardown(self):
+        super().teardown()
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+
 QUICK = settings(
     deadline=None,
     print_blob=True,
-    max_examples=40,
+    max_examples=60,
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+LONG = settings(QUICK, max_examples=3000, stateful_step_count=100)
 
 
-def test_shard():
-    run_state_machine_as_test(Shard, settings=QUICK)
-
-
-@pytest.mark.soak
-def test_shard_for_long():
-    run_state_machine_as_test(
-        Shard, settings=settings(QUICK, max_examples=3000, stateful_step_count=100)
-    )
+@pytest.mark.parametrize(
+    ("machine", "settings"),
+    [
+        pytest.param(Shard, QUICK, id="memory"),
+        pytest.param(EmbeddedShard, settings(QUICK, max_examples=8), id="embedded"),
+        pytest.param(Shard, LONG, id="memory-soak", marks=pytest.mark.soak),
+        pytest.param(
+            EmbeddedShard,
+            settings(LONG, max_examples=300),
+            id="embedded-soak",
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_shard(machine, settings):
+    run_state_machine_as_test(machine, settings=settings)
