@@ -88,6 +88,20 @@ def doctor(
 
 
 @bench_app.command()
+def persist(
+    quick: Annotated[bool, typer.Option(help="Fewer appends, smaller shards.")] = False,
+    postgres: Annotated[
+        str | None, typer.Option(help="postgres://… to show the latencies for, too.")
+    ] = None,
+) -> None:
+    """What an append, a listener, a merge and a gigabyte cost beside bare SQLite and Parquet."""
+    from tidemark.bench.persist import run
+
+    configure_logging(logging.WARNING)
+    _run(lambda: run(quick=quick, postgres=postgres))
+
+
+@bench_app.command()
 def views(
     quick: Annotated[bool, typer.Option(help="Fewer ticks, smaller state.")] = False,
     spark_master: Master = "local[*]",

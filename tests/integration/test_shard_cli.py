@@ -197,7 +197,7 @@ def test_without_spark(data: Path):
             [*command, "shard", *words, "--data", str(data)], capture_output=True, text=True
         )
         assert done.returncode in (0, 3), done.stderr
-        heavy = ["pyspark", "obstore", "psycopg", *(["pandas"] if words == ["list"] else [])]
+        heavy = ["pyspark", "obstore", "psycopg", *(["pandas.core"] if words == ["list"] else [])]
         assert [name for name in heavy if f" {name}\n" in done.stderr] == []
 
 
@@ -421,6 +421,28 @@ def test_gc_of_what_dead_writers_left(own: tuple[Path, PersistClient]):
     assert found["leftovers"] == 1
     assert not leftover.exists()
     assert {key for key, _ in client.blob.list("s1/")} == client.state("s1").keys
+
+
+def test_gc_beside_a_foreign_file(own: tuple[Path, PersistClient]):
+    folder, client = own
+    fill(client, "s1", 9)
+    client.maintain("s1")
+    client.blob.set("s1/README", b"hello")
+    done = typed("shard", "gc", "--all", "--data", folder)
+    assert done.code == 0
+    assert "s1/README: not a part's name" in done.stdout
+    assert client.blob.get("s1/README") == b"hello"
+
+
+def test_a_reader_that_has_seen_enough(data: Path):
+    done = subprocess.run(
+        f"{PROGRAM} shard snapshot orders --format csv --data {data} | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith('"id","price"')
+    assert done.stderr == ""
 
 
 # fsck

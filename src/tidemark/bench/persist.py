@@ -47,7 +47,7 @@ class Size(NamedTuple):
 
 
 QUICK = Size(300, 150, 1_200, 600, 2, 24, 16)
-FULL = Size(1_000, 400, 10_000, 10_000, 6, 160, 64)
+FULL = Size(1_000, 400, 10_000, 5_000, 5, 160, 64)
 
 
 class Bar(NamedTuple):
@@ -93,11 +93,13 @@ def run(*, quick: bool, postgres: str | None = None) -> None:
                 if consensus == "mem://":  # Nothing there is durable, nor to be compared so.
                     latencies = {n: v for n, v in latencies.items() if "commit" not in n}
                 found |= {prefix + name: value for name, value in latencies.items()}
+        console.print(_latency_table(found))
         for prefix, count in (("", size.growth), ("retained_", size.growth_retained)):
             follow = not prefix
             with _folder() as folder:
                 growth = measure_growth(folder, count, follow=follow, say=say("many appends"))
             found |= {prefix + name: value for name, value in growth.items()}
+        console.print(_growth_table(found, size))
         with _folder() as folder:
             found |= measure_goodput(
                 folder, rounds=size.rounds, batches=size.batches, say=say("goodput")
@@ -105,7 +107,9 @@ def run(*, quick: bool, postgres: str | None = None) -> None:
         with _folder() as folder:
             say(f"compaction in {size.memory_mib} MiB")
             found |= measure_compaction(folder, size.memory_mib)
-    _report(console, found, quick=quick, postgres=postgres is not None)
+    console.print(_volume_table(found))
+    console.print(_bar_table(found))
+    console.print(f"`tidemark bench persist{' --quick' if quick else ''}`")
     print(json.dumps({name: round(float(value), 3) for name, value in found.items()}))
 
 
@@ -128,10 +132,9 @@ def _folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def _report(console: Console, found: Metrics, *, quick: bool, postgres: bool) -> None:
-    stores = {"": "file + SQLite", "mem_": "memory"}
-    if postgres:
-        stores["postgres_"] = "file + PostgreSQL"
+def _latency_table(found: Metrics) -> Table:
+    names = {"": "file + SQLite", "mem_": "memory", "postgres_": "file + PostgreSQL"}
+    stores = {prefix: name for prefix, name in names.items() if f"{prefix}append_ms" in found}
     table = _table("One append of 100 updates, ms", "", *stores.values())
     for metric, label in (
         ("commit_ms", "bare durable commit"),
@@ -141,13 +144,14 @@ def _report(console: Console, found: Metrics, *, quick: bool, postgres: bool) ->
         ("write_to_listen_p95_ms", "write to listen, p95"),
     ):
         table.add_row(label, *(_shown(found.get(prefix + metric)) for prefix in stores))
-    console.print(table)
+    return table
 
-    size = QUICK if quick else FULL
+
+def _growth_table(found: Metrics, size: Size) -> Table:
     table = _table("Many appends", "", "since follows", "history retained")
     table.add_row("appends", f"{size.growth:,}", f"{size.growth_retained:,}")
     for metric, label in (
-        *((f"live_parts_{at}", f"live parts after {at:,}") for at in MARKS),
+        *((f"live_parts_{at}", f"live parts after {at:,}") for at in MARKS if at < size.growth),
         ("live_parts", "live parts at the end"),
         ("live_rows", "live updates at the end"),
         ("state_bytes", "bytes of the state"),
@@ -156,8 +160,10 @@ def _report(console: Console, found: Metrics, *, quick: bool, postgres: bool) ->
         ("append_growth_paired", "old shard / young shard, side by side"),
     ):
         table.add_row(label, *(_shown(found.get(p + metric)) for p in ("", "retained_")))
-    console.print(table)
+    return table
 
+
+def _volume_table(found: Metrics) -> Table:
     table = _table("Much data", "", "")
     for metric, label in (
         ("goodput_mib_s", "appends, next batch staged meanwhile, MiB/s"),
@@ -171,14 +177,15 @@ def _report(console: Console, found: Metrics, *, quick: bool, postgres: bool) ->
         ("compaction_rows_s", "compaction, updates/s"),
     ):
         table.add_row(label, _shown(found[metric]))
-    console.print(table)
+    return table
 
+
+def _bar_table(found: Metrics) -> Table:
     table = _table("Bars, on file + SQLite", "", "measured", "bar", "")
     for bar in bars(found["compaction_bound_mib"]):
         value = found[bar.metric]
         table.add_row(bar.label, _shown(value), str(bar), "holds" if bar.holds(value) else "MISSED")
-    console.print(table)
-    console.print(f"`tidemark bench persist{' --quick' if quick else ''}`")
+    return table
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -73,7 +73,8 @@ RESTORE = "the shard cannot be opened; restore its log in Consensus from a backu
 def encode(old: State, new: State, command: str, *, rollup: bool) -> bytes:
     body = msgspec.msgpack.encode(new if rollup else diff(old, new))
     kind = "rollup" if rollup else "diff"
-    return msgspec.msgpack.encode((FORMAT, command, kind, msgspec.Raw(body), zlib.crc32(body)))
+    checksum = _checksum(command, kind, body)
+    return msgspec.msgpack.encode((FORMAT, command, kind, msgspec.Raw(body), checksum))
 
 
 def decode(shard_id: str, versioned: Versioned) -> Version:
@@ -85,7 +86,7 @@ def decode(shard_id: str, versioned: Versioned) -> Version:
         _, command, kind, body, checksum = msgspec.msgpack.decode(
             versioned.data, type=tuple[int, str, str, msgspec.Raw, int]
         )
-        if zlib.crc32(body) != checksum:
+        if _checksum(command, kind, body) != checksum:
             raise Corruption(f"{name} is damaged: its checksum does not fit", hint=RESTORE)
         found = msgspec.msgpack.decode(body, type=State if kind == "rollup" else Diff)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -93,6 +94,10 @@ def decode(shard_id: str, versioned: Versioned) -> Version:
     if found.seqno != versioned.seqno:
         raise Corruption(f"{name} says that it is version {found.seqno}", hint=RESTORE)
     return Version(versioned.seqno, command, found)
+
+
+def _checksum(command: str, kind: str, body: bytes | msgspec.Raw) -> int:
+    return zlib.crc32(body, zlib.crc32(f"{command} {kind} ".encode()))
 
 
 def _other_format(name: str, format_: int) -> Corruption:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tidemark.errors import Corruption, InvalidUsage
 from tidemark.frontier import Frontier
-from tidemark.persist.names import staged_ms
+from tidemark.persist.names import is_staged_before
 from tidemark.persist.state import Batch, Hold, Part, Retired, State, WriterState
 from tidemark.persist.updates import META_FIELDS
 
@@ -280,7 +280,7 @@ def _rows(schema: bytes) -> list[pa.Field]:
 def _given_up(state: State, parts: tuple[Part, ...]) -> str | None:
     """The first of `parts` that lies below the floor."""
     keys = (part.key for part in parts if part.key is not None)
-    return next((key for key in keys if staged_ms(key) < state.floor), None)
+    return next((key for key in keys if is_staged_before(key, state.floor)), None)
 
 
 def _retired(state: State, batches: tuple[Batch, ...]) -> tuple[Retired, ...]:

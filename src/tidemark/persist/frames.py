@@ -95,6 +95,9 @@ def stage_frame(
     blob = client.blob.inner
     if not isinstance(blob, FileBlob):
         raise InvalidUsage("large batches can so far be staged into a file:// blob only")
+    schemas = client.state(shard_id).schemas
+    encoded = schema.serialize().to_pybytes()
+    number = schemas.index(encoded) if encoded in schemas else len(schemas)
     prefix = part_prefix(shard_id, client.clock.now_ms())
     folder = blob.path(prefix)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +110,7 @@ def stage_frame(
         if path.suffix != ".parquet" or path.name.startswith("."):
             path.unlink()
             continue
-        part = _adopted(path, key=f"{prefix}/{path.name}")
+        part = _adopted(path, key=f"{prefix}/{path.name}", schema=number)
         if part is not None:
             parts.append(part)
     sync_folder(folder)
@@ -116,7 +119,7 @@ def stage_frame(
     return Staged(shard_id, tuple((part,) for part in parts))
 
 
-def _adopted(path: Path, *, key: str) -> Part | None:
+def _adopted(path: Path, *, key: str, schema: int) -> Part | None:
     """Make a file that Spark wrote durable, and describe it; an empty one is removed."""
     file = pq.ParquetFile(path)
     groups = (file.metadata.row_group(group) for group in range(file.num_row_groups))
@@ -128,4 +131,4 @@ def _adopted(path: Path, *, key: str) -> Part | None:
     with open(path, "rb") as written:
         os.fsync(written.fileno())
     size = path.stat().st_size
-    return describe(measures, size=size, key=key, schema=0, ordered=False, memory=memory)
+    return describe(measures, size=size, key=key, schema=schema, ordered=False, memory=memory)

@@ -38,14 +38,14 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 
 from tidemark.clock import SYSTEM_CLOCK, Clock
-from tidemark.errors import Corruption, InvalidUsage, TidemarkError, Unavailable
+from tidemark.errors import Corruption, TidemarkError, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.ipc import decode_table
 from tidemark.persist import filters
 from tidemark.persist.blob import Blob
 from tidemark.persist.codec import Version, decode, patch, replay
 from tidemark.persist.consensus import Consensus, Versioned
-from tidemark.persist.names import staged_ms
+from tidemark.persist.names import by_age
 from tidemark.persist.order import is_sorted, order
 from tidemark.persist.part import conform
 from tidemark.persist.state import Batch, Hold, Part, State, WriterState, check, check_step
@@ -463,12 +463,7 @@ class _Fsck:
         if waiting:
             size = sum(stored[key] for key in waiting)
             self.note("B", _some(waiting), f"retired, {size} bytes in all", GC)
-        old, young, foreign = [], [], []
-        for key in stored.keys() - state.keys:
-            try:
-                (old if staged_ms(key) < state.floor else young).append(key)
-            except InvalidUsage:
-                foreign.append(key)
+        old, young, foreign = by_age(stored.keys() - state.keys, state.floor)
         for keys, message, fix in (
             (old, "garbage: given up by the floor", GC),
             (young, "staged, perhaps in use", "nothing; `tidemark shard gc` deletes it in a day"),

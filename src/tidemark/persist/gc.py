@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemark.persist import commands
 from tidemark.persist.blob import Blob
 from tidemark.persist.machine import Machine
-from tidemark.persist.names import staged_ms
+from tidemark.persist.names import by_age
 
 
 def collect(machine: Machine, blob: Blob) -> int:
@@ -26,16 +26,16 @@ def collect_leaked(machine: Machine, blob: Blob, *, older_than_ms: int) -> int:
     what the state does not refer to after that, it never will.
     """
     floor = machine.clock.now_ms() - older_than_ms
-    if not any(staged_ms(key) < floor for key, _ in leaked(machine, blob)):
+    if not by_age(leaked(machine, blob), floor).old:
         return 0
     machine.apply("raise_floor", lambda state: commands.raise_floor(state, floor))
-    old = [key for key, _ in leaked(machine, blob) if staged_ms(key) < floor]
+    old = by_age(leaked(machine, blob), floor).old
     for key in old:
         blob.delete(key)
     return len(old)
 
 
-def leaked(machine: Machine, blob: Blob) -> list[tuple[str, int]]:
+def leaked(machine: Machine, blob: Blob) -> dict[str, int]:
     """Keys and sizes of the blobs that the state does not refer to.
 
     The list is made first: a part that is appended meanwhile must not look like a leak. A young
@@ -43,4 +43,4 @@ def leaked(machine: Machine, blob: Blob) -> list[tuple[str, int]]:
     """
     stored = list(blob.list(f"{machine.shard_id}/"))
     known = machine.refresh().keys
-    return [(key, size) for key, size in stored if key not in known]
+    return {key: size for key, size in stored if key not in known}

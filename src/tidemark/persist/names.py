@@ -7,6 +7,8 @@ being part of the name, everyone reads the same.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import NamedTuple
 from uuid import uuid4
 
 from tidemark.errors import InvalidUsage
@@ -33,8 +35,30 @@ def part_prefix(shard_id: str, now_ms: int) -> str:
     return f"{shard_id}/{now_ms:013d}-{uuid4().hex}"
 
 
-def staged_ms(key: str) -> int:
+def staged_ms(key: str) -> int | None:
+    """When the part was staged; None for a name that is not a part's, which we leave alone."""
     found = _STAGED.search(key)
-    if found is None:
-        raise InvalidUsage(f"not the name of a part: {key!r}")
-    return int(found.group(1))
+    return int(found.group(1)) if found is not None else None
+
+
+class Ages(NamedTuple):
+    """Names of blobs that nothing refers to: given up by a floor, perhaps in use, not parts."""
+
+    old: list[str]
+    young: list[str]
+    foreign: list[str]
+
+
+def by_age(keys: Iterable[str], floor: int) -> Ages:
+    ages = Ages([], [], [])
+    for key in sorted(keys):
+        if staged_ms(key) is None:
+            ages.foreign.append(key)
+        else:
+            (ages.old if is_staged_before(key, floor) else ages.young).append(key)
+    return ages
+
+
+def is_staged_before(key: str, floor: int) -> bool:
+    staged = staged_ms(key)
+    return staged is not None and staged < floor

@@ -27,6 +27,10 @@ Names = Callable[[], str]
 """Makes up the name of the next part."""
 
 
+DAMAGED = (pa.ArrowException, OSError, ValueError)
+"""What Arrow raises on bytes that are not what they should be."""
+
+
 class MissingPart(Corruption):
     """A part that is gone; harmless if the shard has meanwhile moved on to another."""
 
@@ -101,7 +105,7 @@ def read_part(
     names = list(columns if columns is not None else schema.names)
     names += [field.name for field in META_FIELDS if field.name not in names]
     if part.inline is not None:
-        table = conform(decode_table(part.inline), schema)
+        table = _read_inline(part, schema)
         _check_contents(part, table)
         table = table.filter(filters.expression(clauses)) if clauses else table
         return table.select(names)
@@ -115,7 +119,7 @@ def read_part(
                 schema=pa.schema([schema.field(n) for n in wanted]),
                 page_checksum_verification=True,
             )
-        except (pa.ArrowException, OSError) as error:
+        except DAMAGED as error:
             raise unreadable(part, error) from error
     _check_contents(part, table)
     table = table.filter(filters.expression(clauses)) if clauses else table
@@ -125,15 +129,23 @@ def read_part(
 def read_chunks(blob: Blob, part: Part, schema: pa.Schema) -> Iterator[pa.Table]:
     """The same, whole but one row group after the other."""
     if part.inline is not None:
-        yield conform(decode_table(part.inline), schema)
+        yield _read_inline(part, schema)
         return
     with open_part(blob, part) as source:
         try:
             file = pq.ParquetFile(source, page_checksum_verification=True)
             for group in range(file.num_row_groups):
                 yield conform(file.read_row_group(group, use_threads=False), schema)
-        except (pa.ArrowException, OSError) as error:
+        except DAMAGED as error:
             raise unreadable(part, error) from error
+
+
+def _read_inline(part: Part, schema: pa.Schema) -> pa.Table:
+    assert part.inline is not None
+    try:
+        return conform(decode_table(part.inline), schema)
+    except DAMAGED as error:
+        raise unreadable(part, error) from error
 
 
 def open_part(blob: Blob, part: Part) -> pa.NativeFile:
@@ -161,7 +173,8 @@ LOST = "restore that blob from a backup; until then reads that need it fail"
 
 def unreadable(part: Part, error: Exception) -> Corruption:
     reason = next(iter(str(error).splitlines()), "")
-    return Corruption(f"part {part.key} ({held(part)}) cannot be read: {reason}", hint=LOST)
+    name = part.key or "inside the state"
+    return Corruption(f"part {name} ({held(part)}) cannot be read: {reason}", hint=LOST)
 
 
 def held(part: Part) -> str:

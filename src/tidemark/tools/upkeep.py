@@ -7,14 +7,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tidemark.errors import InvalidUsage
 from tidemark.persist import FileBlob, PersistClient
 from tidemark.persist.blob import AN_HOUR
 from tidemark.persist.commands import collectable
 from tidemark.persist.compact import compact, due
 from tidemark.persist.fsck import Report, strays
 from tidemark.persist.gc import collect, collect_leaked, leaked
-from tidemark.persist.names import staged_ms
+from tidemark.persist.names import by_age
 from tidemark.persist.state import Batch, State
 from tidemark.tools.output import console, print_table, size, span
 
@@ -105,12 +104,7 @@ def sweep(
     state = machine.refresh()
     gone = set(collectable(state, now))
     floor = max(now - older_than_ms, state.floor)
-    old, young, foreign = [], [], []
-    for key, _ in leaked(machine, client.blob):
-        try:
-            (old if staged_ms(key) < floor else young).append(key)
-        except InvalidUsage:
-            foreign.append(key)
+    old, young, foreign = by_age(leaked(machine, client.blob), floor)
     row = {
         "id": shard_id,
         "dry_run": dry_run,
@@ -118,16 +112,12 @@ def sweep(
         "leaked": _amount(old, stored),
         "pinned": _pinned(state, gone, now),
         "staged": _amount(young, stored),
-        "foreign": sorted(foreign),
+        "foreign": foreign,
     }
     if dry_run:
         return row
     collect(machine, client.blob)
-    if foreign:
-        # What is not a part has no age: nothing can be said about what lies beside it.
-        row["leaked"] = _amount((), stored)
-    else:
-        collect_leaked(machine, client.blob, older_than_ms=older_than_ms)
+    collect_leaked(machine, client.blob, older_than_ms=older_than_ms)
     return row
 
 
@@ -191,7 +181,7 @@ def print_swept(rows: list[dict[str, Any]], leftover: int | None, *, dry_run: bo
             text = f"{row['id']}: pinned by {lease['id']} ({lease['purpose']}), at most {until}"
             out.print(f"{text} more unless it is renewed", markup=False)
         for key in row["foreign"]:
-            out.print(f"{key}: not a part's name, so leaked parts of {row['id']} were left alone")
+            out.print(f"{key}: not a part's name, so it was left alone", markup=False)
     if leftover:
         out.print(f"{verb} {leftover} files that dead processes left half written")
 
