@@ -80,7 +80,9 @@ def _changes(updates: pa.Table, columns: tuple[Column, ...]) -> list[pa.RecordBa
     failed = updates.filter(pc.is_valid(updates[ERR]))
     if failed.num_rows:
         raise data_error(failed[ERR][0].as_py())
-    updates = updates.sort_by([(TIME, "ascending"), (DIFF, "ascending")])
+    # Within a time what goes comes before what comes, and else as the rows sort.
+    order = [TIME, DIFF, *(n for n in updates.column_names if n not in (TIME, DIFF, ERR))]
+    updates = updates.sort_by([(name, "ascending") for name in order])
     head = [pc.cast(updates[TIME], pa.decimal128(38, 0)), updates[DIFF]]
     if columns[1] == MZ_PROGRESSED:
         head.insert(1, pa.array([False] * updates.num_rows))

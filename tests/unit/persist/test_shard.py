@@ -711,8 +711,8 @@ class EmbeddedShard(Shard):
 QUICK = settings(
     deadline=None,
     print_blob=True,
-    max_examples=30,
-    stateful_step_count=60,
+    max_examples=50,
+    stateful_step_count=80,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 LONG = settings(QUICK, max_examples=3000, stateful_step_count=100)
