@@ -96,6 +96,7 @@ def persist(
 ) -> None:
     """What an append, a listener, a merge and a gigabyte cost beside bare SQLite and Parquet."""
     from tidemark.bench.persist import run
+    from tidemark.logs import configure_logging
 
     configure_logging(logging.WARNING)
     _run(lambda: run(quick=quick, postgres=postgres))

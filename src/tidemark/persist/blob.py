@@ -32,7 +32,7 @@ class Blob(Protocol):
         """Random access to the value as it is now, for reading a few columns of a part."""
         ...
 
-    def set(self, key: str, value: bytes) -> None: ...
+    def set(self, key: str, value: bytes | memoryview) -> None: ...
 
     def delete(self, key: str) -> int | None:
         """Size of what was deleted, or None if there was nothing."""
@@ -88,7 +88,7 @@ class MemBlob:
         value = self.get(key)
         return None if value is None else pa.BufferReader(value)
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes | memoryview) -> None:
         check_key(key)
         with self._lock:
             self._values[key] = bytes(value)
@@ -136,7 +136,8 @@ class FileBlob:
     def open(self, key: str) -> pa.NativeFile | None:
         path = self.path(key)
         try:
-            return pa.memory_map(str(path))
+            # Not mapped: a merge reads each part once, and should not seem to hold them all.
+            return pa.OSFile(str(path))
         except _NOTHING_THERE:
             return None
         except OSError as error:
@@ -144,7 +145,7 @@ class FileBlob:
                 return None
             raise _explained(error, path, "read") from error
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes | memoryview) -> None:
         path = self.path(key)
         aside = path.with_name(f".{path.name}.{uuid4().hex}")
         try:

@@ -128,8 +128,7 @@ def replay(state: State, versions: Iterable[Version]) -> State:
 
 
 def diff(old: State, new: State) -> Diff:
-    gone = {retired.key for retired in old.retired} - {retired.key for retired in new.retired}
-    kept = {retired.key for retired in old.retired}
+    retired, forgotten = _retirements(old, new)
     return Diff(
         seqno=new.seqno,
         at_ms=new.at_ms,
@@ -140,8 +139,8 @@ def diff(old: State, new: State) -> Diff:
         batches=_splice(old, new),
         holds=_changes(old.holds, new.holds),
         writers=_changes(old.writers, new.writers),
-        retired=tuple(retired for retired in new.retired if retired.key not in kept),
-        forgotten=tuple(sorted(gone)),
+        retired=retired,
+        forgotten=forgotten,
         floor=_changed(old.floor, new.floor),
     )
 
@@ -172,6 +171,14 @@ def patch(state: State, diff: Diff) -> State:
         retired=retired + diff.retired,
         floor=_or(diff.floor, state.floor),
     )
+
+
+def _retirements(old: State, new: State) -> tuple[tuple[Retired, ...], tuple[str, ...]]:
+    if old.retired is new.retired:
+        return (), ()
+    before, after = ({r.key for r in state.retired} for state in (old, new))
+    added = tuple(retired for retired in new.retired if retired.key not in before)
+    return added, tuple(sorted(before - after))
 
 
 def _splice(old: State, new: State) -> Splice | UnsetType:

@@ -143,7 +143,9 @@ def evolve_schema(state: State, expected: int, schema: bytes) -> tuple[State, in
     return _next(state, schemas=(*state.schemas, schema)), newest + 1
 
 
-def set_hold(state: State, hold_id: str, hold: Hold) -> tuple[State, Frontier | EpochMismatch]:
+def set_hold(
+    state: State, hold_id: str, hold: Hold, *, now_ms: int
+) -> tuple[State, Frontier | EpochMismatch]:
     """Register or move a hold; since follows the least of all holds and never goes back.
 
     Only durable holds let since advance: a lease pins a time for its reader, and must not take
@@ -161,7 +163,9 @@ def set_hold(state: State, hold_id: str, hold: Hold) -> tuple[State, Frontier | 
         # A renewed lease still protects what it protected when it was taken.
         seqno = known.seqno if known is not None else state.seqno
     hold = replace(hold, since=since, seqno=seqno)
-    holds = {**state.holds, hold_id: hold}
+    # A lease that has ended holds nothing back, whether or not a commit has removed it yet.
+    live = {h: v for h, v in state.holds.items() if not _expired(v.expires_ms, now_ms)}
+    holds = {**live, hold_id: hold}
     least = state.since
     if any(h.expires_ms is None for h in holds.values()):
         least = max(least, min(h.since for h in holds.values()))

@@ -63,7 +63,7 @@ def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = No
         return False
     runs = split_runs(batches)
     chosen, others = affordable(runs, config)
-    stager = Stager(blob, machine.shard_id, machine.clock, config, state.key)
+    stager = Stager(blob, machine, state.key)
     new: list[Part] = []
     last = batches[-1]
     merged = stream_runs(

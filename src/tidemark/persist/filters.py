@@ -37,19 +37,43 @@ OPERATORS = ("=", "==", "!=", "<", "<=", ">", ">=", "in", "not in")
 def clauses(filter: Filter, schema: pa.Schema) -> list[list[Predicate]]:
     """The filter as a disjunction of conjunctions, if it is one over `schema`'s rows."""
     items: list[Any] = list(filter)
-    if not items or not all(isinstance(item, tuple | list) for item in items):
-        raise InvalidUsage(f"not a filter: {filter!r}", hint='use [("column", ">", value), ...]')
-    if isinstance(items[0], tuple):
+    if items and all(isinstance(item, tuple) for item in items):
         items = [items]
+    if not items or not all(_is_clause(item) for item in items):
+        raise InvalidUsage(f"not a filter: {filter!r}", hint='use [("column", ">", value), ...]')
     known = row_names(schema)
-    for column, operator, _ in (predicate for clause in items for predicate in clause):
+    for column, operator, value in (predicate for clause in items for predicate in clause):
         if column not in known:
             raise InvalidUsage(f"cannot filter on {column!r}", hint=f"columns: {', '.join(known)}")
         if operator not in OPERATORS:
             raise InvalidUsage(
                 f"cannot filter with {operator!r}", hint=f"operators: {' '.join(OPERATORS)}"
             )
-    return [list(clause) for clause in items]
+        if operator in ("in", "not in") and not _is_list(value):
+            raise InvalidUsage(
+                f"{column} {operator} {value!r}: not a list of values",
+                hint="at least one, and no nulls: nothing compares with null",
+            )
+    found = [list(clause) for clause in items]
+    try:
+        schema.empty_table().filter(expression(found))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise InvalidUsage(f"cannot filter by {filter!r}: {reason}") from error
+    return found
+
+
+def _is_list(value: Any) -> bool:
+    found = isinstance(value, list | tuple | set | frozenset)
+    return found and bool(value) and None not in value
+
+
+def _is_clause(item: Any) -> bool:
+    return (
+        isinstance(item, list)
+        and bool(item)
+        and all(isinstance(p, tuple) and len(p) == 3 and isinstance(p[0], str) for p in item)
+    )
 
 
 def expression(clauses: list[list[Predicate]]) -> pc.Expression:

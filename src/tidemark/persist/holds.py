@@ -66,7 +66,7 @@ class Lease:
             if known is None or (known.expires_ms or 0) < now_ms:
                 return state, None
             hold = replace(self._hold, expires_ms=now_ms + lease_ms)
-            return commands.set_hold(state, self._hold_id, hold)
+            return commands.set_hold(state, self._hold_id, hold, now_ms=now_ms)
 
         if self._machine.apply("renew_lease", renewed) is None:
             self._lost = Unavailable(
@@ -118,8 +118,9 @@ class Leases:
         def taken(state: State) -> tuple[State, object]:
             if as_of is not None:
                 check_as_of(state, max(as_of, 0))
-            expires_ms = machine.clock.now_ms() + self._config.lease_ms
-            return commands.set_hold(state, hold_id, replace(hold, expires_ms=expires_ms))
+            now_ms = machine.clock.now_ms()
+            leased = replace(hold, expires_ms=now_ms + self._config.lease_ms)
+            return commands.set_hold(state, hold_id, leased, now_ms=now_ms)
 
         machine.apply("lease", taken)
         lease = Lease(machine, hold_id, hold)
@@ -170,8 +171,10 @@ class SinceHandle:
     def downgrade(self, since: Frontier) -> Frontier | EpochMismatch:
         """Allow compaction up to `since`; returns where the hold now is."""
         hold = Hold(since, self._epoch)
+        clock = self._machine.clock
         return self._machine.apply(
-            "hold", lambda state: commands.set_hold(state, self._hold_id, hold)
+            "hold",
+            lambda state: commands.set_hold(state, self._hold_id, hold, now_ms=clock.now_ms()),
         )
 
     def release(self) -> None:

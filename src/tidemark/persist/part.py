@@ -7,7 +7,6 @@ order (`order`), so that merges can stream through them.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -21,11 +20,14 @@ from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
 from tidemark.persist.filters import Predicate
 from tidemark.persist.state import Part
-from tidemark.persist.updates import DIFF, ERR, META_FIELDS, TIME, diff_sum
+from tidemark.persist.updates import DIFF, ERR, META_FIELDS, diff_sum, time_bounds
 
 Names = Callable[[], str]
 """Makes up the name of the next part."""
 
+
+SAMPLE_ROWS = 512
+"""By how many of its first rows it is judged how a column is best encoded."""
 
 DAMAGED = (pa.ArrowException, OSError, ValueError)
 """What Arrow raises on bytes that are not what they should be."""
@@ -36,34 +38,60 @@ class MissingPart(Corruption):
 
 
 def encode_small(updates: pa.Table, config: Config, *, schema: int) -> Part | None:
-    """`updates` (in run order) as a part to keep inside the state, if it is small enough."""
-    if updates.nbytes >= 4 * config.inline_bytes:
+    """`updates` as a part to keep inside the state, if it is small enough.
+
+    In no particular order: merges read such parts whole, and sort then.
+    """
+    limit = 4 * config.inline_bytes
+    memory = updates.get_total_buffer_size()  # At once, but of all that a slice is a slice of.
+    if memory >= limit:
+        memory = updates.nbytes
+    if memory >= limit:
         return None
-    # One compacted batch: a slice would drag its parent's buffers along.
-    inline = encode_table(updates.combine_chunks(), compression="zstd")
+    inline = encode_table(updates.combine_chunks(), compress=True)
     if len(inline) >= config.inline_bytes:
         return None
-    return describe(updates, size=len(inline), inline=inline, schema=schema, ordered=True)
+    return describe(
+        updates, size=len(inline), inline=inline, schema=schema, ordered=False, memory=memory
+    )
 
 
 def write_part(
-    blob: Blob, key: str, chunks: list[pa.Table], *, schema: int, row_group_rows: int
+    blob: Blob,
+    key: str,
+    chunks: list[pa.Table],
+    *,
+    schema: int,
+    ordered: bool,
+    row_group_rows: int,
 ) -> Part:
-    """Store `chunks` (in run order) as one part; nothing refers to it yet."""
-    buffer = io.BytesIO()
+    """Store `chunks` as one part; nothing refers to it yet."""
+    sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
-        buffer,
+        sink,
         chunks[0].schema,
         compression="zstd",
         compression_level=1,
+        use_dictionary=_repetitive(chunks[0]),  # pyright: ignore[reportArgumentType]
         write_page_checksum=True,
     ) as writer:
         for chunk in chunks:
             writer.write_table(chunk, row_group_size=row_group_rows)
-    encoded = buffer.getvalue()
-    blob.set(key, encoded)
+    encoded = sink.getvalue()
+    blob.set(key, memoryview(encoded))
     updates = pa.concat_tables(chunks)
-    return describe(updates, size=len(encoded), key=key, schema=schema, ordered=True)
+    return describe(updates, size=encoded.size, key=key, schema=schema, ordered=ordered)
+
+
+def _repetitive(updates: pa.Table) -> list[str]:
+    """Columns whose values repeat: a dictionary of others would cost time and save nothing."""
+    sample = updates.slice(0, SAMPLE_ROWS)
+    return [
+        name
+        for name, column in zip(sample.column_names, sample.columns, strict=True)
+        if not pa.types.is_nested(column.type)
+        and pc.count_distinct(column, mode="all").as_py() <= sample.num_rows // 4
+    ]
 
 
 def describe(
@@ -76,13 +104,13 @@ def describe(
     inline: bytes | None = None,
     memory: int | None = None,
 ) -> Part:
-    times = pc.min_max(updates[TIME])
+    first, last = time_bounds(updates)
     return Part(
         rows=updates.num_rows,
         size=size,
-        diffs=pc.sum(updates[DIFF]).as_py(),
-        min_time=times["min"].as_py(),
-        max_time=times["max"].as_py(),
+        diffs=int(updates[DIFF].to_numpy().sum()),
+        min_time=first,
+        max_time=last,
         memory=updates.nbytes if memory is None else memory,
         errors=updates.num_rows - updates[ERR].null_count,
         schema=schema,

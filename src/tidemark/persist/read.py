@@ -135,17 +135,7 @@ class ReadHandle:
         since, or (not compacted yet) somewhere before it.
         """
 
-        def read(state: State) -> pa.Table:
-            if not upper <= state.upper:
-                raise InvalidUsage(
-                    f"shard {self.shard_id} is complete to {state.upper}, not {upper}"
-                )
-            # From the minimum on there is nothing to tell apart: it is all the updates there are.
-            if lower.time or state.since.is_empty:
-                check_as_of(state, max((lower.time or 0) - 1, 0))
-            return self._read(state, lower, upper)
-
-        return self._stable(read)
+        return self._stable(lambda state: self._changes(state, lower, upper))
 
     def listen(self, as_of: int, *, timeout: float | None = None) -> Iterator[Updates]:
         """Updates and progress strictly after `as_of`; ends with the shard or with the client.
@@ -157,12 +147,7 @@ class ReadHandle:
 
     def subscribe(self, as_of: int, *, timeout: float | None = None) -> Iterator[Updates]:
         """The collection at `as_of` as the first step, then everything after it."""
-        lease = self._lease(as_of)
-        try:
-            yield Updates(Frontier.MIN, Frontier(as_of + 1), self.snapshot(as_of))
-            yield from self._follow(lease, as_of, timeout)
-        finally:
-            lease.release()
+        return self._begin(self._lease(as_of), as_of, timeout)
 
     async def listen_async(
         self, as_of: int, *, timeout: float | None = None
@@ -185,6 +170,10 @@ class ReadHandle:
     ) -> AsyncGenerator[Updates]:
         lease = await asyncio.to_thread(self._lease, as_of)
         try:
+            while await self.wait_for_upper_past_async(as_of, timeout=timeout) is None:
+                if self._watch.closed:
+                    return
+                yield await asyncio.to_thread(self._step, lease, Frontier.MIN, None)
             yield Updates(Frontier.MIN, Frontier(as_of + 1), await self.snapshot_async(as_of))
             async with aclosing(self.listen_async(as_of, timeout=timeout)) as steps:
                 async for step in steps:
@@ -212,13 +201,23 @@ class ReadHandle:
                 yield self._step(lease, lower, upper)
                 lower = upper or lower
 
+    def _begin(self, lease: Lease, as_of: int, timeout: float | None) -> Iterator[Updates]:
+        with lease:
+            while self.wait_for_upper_past(as_of, timeout=timeout) is None:
+                if self._watch.closed:
+                    return
+                yield self._step(lease, Frontier.MIN, None)
+            yield Updates(Frontier.MIN, Frontier(as_of + 1), self.snapshot(as_of))
+            yield from self._follow(lease, as_of, timeout)
+
     def _step(self, lease: Lease, lower: Frontier, upper: Frontier | None) -> Updates:
         """What came, and then the lease may follow: to the last time that was read, as the next
         step must still tell that from what comes after."""
         if upper is None:
             lease.check()
             return Updates(lower, lower, self.schema.empty_table())
-        found = self.updates(lower, upper)
+        # The lease keeps this readable, so that a state seen a moment ago will do.
+        found = self._stable(lambda state: self._changes(state, lower, upper), cached=True)
         if upper.time is not None:
             lease.downgrade(Frontier(upper.time - 1))
         return Updates(lower, upper, found)
@@ -263,11 +262,20 @@ class ReadHandle:
             tables.append(table)
         return concat(tables, shape)
 
-    def _stable(self, read: Callable[[State], pa.Table]) -> pa.Table:
+    def _changes(self, state: State, lower: Frontier, upper: Frontier) -> pa.Table:
+        if not upper <= state.upper:
+            raise InvalidUsage(f"shard {self.shard_id} is complete to {state.upper}, not {upper}")
+        # From the minimum on there is nothing to tell apart: it is all the updates there are.
+        if lower.time or state.since.is_empty:
+            check_as_of(state, max((lower.time or 0) - 1, 0))
+        return self._read(state, lower, upper)
+
+    def _stable(self, read: Callable[[State], pa.Table], *, cached: bool = False) -> pa.Table:
         for attempt in range(_ATTEMPTS):
             try:
-                return read(self._machine.refresh())
+                return read(self._machine.cached if cached else self._machine.refresh())
             except MissingPart:
+                cached = False
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -19,7 +20,12 @@ Run = tuple[Part, ...]
 
 def schema_of(state: State) -> pa.Schema:
     """The newest schema of the shard's updates."""
-    return pa.ipc.read_schema(pa.py_buffer(state.schemas[-1]))
+    return decoded_schema(state.schemas[-1])
+
+
+@lru_cache(maxsize=1_000)
+def decoded_schema(encoded: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(encoded))
 
 
 def split_runs(batches: Iterable[Batch]) -> list[Run]:

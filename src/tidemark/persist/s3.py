@@ -125,7 +125,7 @@ class S3Blob:
 
         return pa.PythonFile(_Ranges(read, size), mode="r")
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes | memoryview) -> None:
         check_key(key)
         # Above a few MiB this becomes a multipart upload, which appears whole or not at all.
         self._call(f"write {key}", lambda: obstore.put(self._store, key, value))

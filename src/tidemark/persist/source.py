@@ -38,7 +38,8 @@ class PartSource:
                 return read_part(self.blob, part, schema, columns=columns, clauses=clauses)
             self._audit(part, schema, clauses)
             return schema.empty_table()
-        name = (part.key or part.inline, len(schema), tuple(columns) if columns else None)
+        chosen = tuple(columns) if columns is not None else None
+        name = (part.key or part.inline, schema, chosen)
         with self._lock:
             table = self._cache.get(name)
             if table is not None:

@@ -8,14 +8,15 @@ bounded: a `Builder` writes a part whenever enough has come together.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
 
-from tidemark.clock import Clock
-from tidemark.errors import Corruption, InvalidUsage
+from tidemark.errors import Corruption, InvalidUsage, Unavailable
 from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
+from tidemark.persist.machine import Machine
 from tidemark.persist.names import part_name
 from tidemark.persist.order import sort
 from tidemark.persist.part import encode_small, write_part
@@ -63,26 +64,31 @@ def fuse(shard_id: str, batches: Iterable[Staged]) -> Staged:
 class Stager:
     """Writes the parts of one shard."""
 
-    def __init__(
-        self, blob: Blob, shard_id: str, clock: Clock, config: Config, key: tuple[str, ...]
-    ):
-        self.shard_id = shard_id
+    def __init__(self, blob: Blob, machine: Machine, key: tuple[str, ...]):
+        self.shard_id = machine.shard_id
         self._blob = blob
-        self._clock = clock
-        self._config = config
+        self._machine = machine
+        self._config = machine.config
         self._key = key
 
     def stage(self, updates: pa.Table, *, schema: int, inline: bool) -> Staged:
-        """All of `updates` as one run."""
+        """All of `updates`: as one run, or, if a merge would read and sort each part whole
+        anyway, in the order they came in."""
         if not updates.num_rows:
             return Staged(self.shard_id)
-        updates = sort(updates, self._key)
         small = encode_small(updates, self._config, schema=schema) if inline else None
-        parts = (small,) if small is not None else tuple(self.write([updates], schema=schema))
-        return Staged(self.shard_id, (parts,))
+        if small is not None:
+            return Staged(self.shard_id, ((small,),))
+        ordered = updates.nbytes > self._config.row_group_bytes
+        if ordered:
+            updates = sort(updates, self._key)
+        parts = tuple(self.write([updates], schema=schema, ordered=ordered))
+        return Staged(self.shard_id, (parts,) if ordered else tuple((part,) for part in parts))
 
-    def write(self, chunks: Iterable[pa.Table], *, schema: int) -> Iterable[Part]:
-        """Parts of about the configured size from a stream in run order."""
+    def write(
+        self, chunks: Iterable[pa.Table], *, schema: int, ordered: bool = True
+    ) -> Iterable[Part]:
+        """Parts of about the configured size from a stream, in run order if it is."""
         waiting: list[pa.Table] = []
         size = 0
         for chunk in chunks:
@@ -92,21 +98,27 @@ class Stager:
                 waiting.append(piece)
                 size += piece.nbytes
                 if size >= self._config.part_bytes:
-                    yield self._write(waiting, size, schema)
+                    yield self._write(waiting, size, schema, ordered)
                     waiting, size = [], 0
         if waiting:
-            yield self._write(waiting, size, schema)
+            yield self._write(waiting, size, schema, ordered)
 
-    def _write(self, chunks: list[pa.Table], size: int, schema: int) -> Part:
+    def _write(self, chunks: list[pa.Table], size: int, schema: int, ordered: bool) -> Part:
         rows = sum(chunk.num_rows for chunk in chunks)
         group = max(1, rows * self._config.row_group_bytes // max(size, 1))
-        name = part_name(self.shard_id, self._clock.now_ms())
-        return write_part(self._blob, name, chunks, schema=schema, row_group_rows=group)
+        # A clock that is behind must not name parts that are given up before they are written.
+        now_ms = max(self._machine.clock.now_ms(), self._machine.cached.floor)
+        name = part_name(self.shard_id, now_ms)
+        return write_part(
+            self._blob, name, chunks, schema=schema, ordered=ordered, row_group_rows=group
+        )
 
     def discard(self, batch: Staged) -> None:
+        """Delete its parts. What cannot be deleted now is garbage, and the floor reaches it."""
         for part in batch.parts:
             if part.key is not None:
-                self._blob.delete(part.key)
+                with suppress(Unavailable):
+                    self._blob.delete(part.key)
 
 
 class Builder:

@@ -22,7 +22,7 @@ class Throttled:
         self.get, self.open, self.delete = blob.get, blob.open, blob.delete
         self.list, self.uri = blob.list, blob.uri
 
-    def set(self, key: str, value: bytes) -> None:
+    def set(self, key: str, value: bytes | memoryview) -> None:
         self._wait(len(value))
         with self._turns:
             self.inner.set(key, value)

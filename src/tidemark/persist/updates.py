@@ -55,9 +55,9 @@ def as_updates(
 
 def consolidate(updates: pa.Table) -> pa.Table:
     """Equal rows at equal times summed into one update, and zeros dropped."""
+    updates = canonical(updates)
     if updates.num_rows < 2:
         return updates.filter(pc.not_equal(updates[DIFF], 0)) if updates.num_rows else updates
-    updates = canonical(updates)
     keys = [name for name in updates.column_names if name != DIFF]
     grouped = updates.group_by(keys, use_threads=False).aggregate([(DIFF, "sum")])
     grouped = grouped.filter(pc.not_equal(grouped[f"{DIFF}_sum"], 0))
@@ -107,6 +107,12 @@ def split_errors(updates: pa.Table) -> tuple[pa.Table, pa.Table]:
         return updates, updates.slice(0, 0)
     good = pc.is_null(updates[ERR])
     return updates.filter(good), updates.filter(pc.invert(good))
+
+
+def time_bounds(updates: pa.Table) -> tuple[int, int]:
+    """The least and the greatest time; there must be some."""
+    times = updates[TIME].to_numpy()
+    return int(times.min()), int(times.max())
 
 
 def diff_sum(updates: pa.Table) -> int:

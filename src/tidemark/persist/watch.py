@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from tidemark.clock import Clock
+from tidemark.errors import TidemarkError
 from tidemark.persist.consensus import Consensus
 
 T = TypeVar("T")
@@ -50,7 +51,7 @@ class Watch:
         with self._waiting(shard_id, rung.set):
             while True:
                 rung.clear()
-                found = ready()
+                found = self._ask(ready)
                 pause = self._pause(deadline)
                 if found is not None or pause <= 0:
                     return found
@@ -65,7 +66,7 @@ class Watch:
         with self._waiting(shard_id, lambda: _soon(loop, rung)):
             while True:
                 rung.clear()
-                found = await asyncio.to_thread(ready)
+                found = await asyncio.to_thread(self._ask, ready)
                 pause = self._pause(deadline)
                 if found is not None or pause <= 0:
                     return found
@@ -78,6 +79,15 @@ class Watch:
         if stop is not None:
             stop()
         self.ring(None)
+
+    def _ask(self, ready: Callable[[], T | None]) -> T | None:
+        """None once all is closed, as there is nothing to be seen then."""
+        try:
+            return None if self.closed else ready()
+        except TidemarkError:
+            if self.closed:
+                return None
+            raise
 
     def _pause(self, deadline: float | None) -> float:
         if self.closed:

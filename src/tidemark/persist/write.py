@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import count
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.errors import Indeterminate, InvalidUsage
 from tidemark.frontier import Frontier
@@ -18,7 +18,7 @@ from tidemark.persist.runs import schema_of
 from tidemark.persist.source import PartSource
 from tidemark.persist.staging import Builder, Staged, Stager, check_updates, fuse
 from tidemark.persist.state import Batch
-from tidemark.persist.updates import TIME, between, concat, updates_schema
+from tidemark.persist.updates import between, concat, time_bounds, updates_schema
 
 Updates = pa.Table | Staged | Sequence[Staged] | None
 
@@ -34,8 +34,9 @@ class WriteHandle:
         self._machine = machine
         self._parts = parts
         self._key = key
-        self._stager = Stager(parts.blob, self.shard_id, machine.clock, machine.config, key)
+        self._stager = Stager(parts.blob, machine, key)
         self._writer = uuid4().hex
+        self._tokens = count()
         self._number: int | None = None
         # The token in the state is that of the writer's last append, so there is one at a time.
         self._lock = threading.Lock()
@@ -55,9 +56,7 @@ class WriteHandle:
     def stage(self, updates: pa.Table) -> Staged:
         """Store updates without appending them; append or discard what comes back."""
         check_updates(self.shard_id, updates, self.schema)
-        number = self.register()
-        inline = self._machine.cached.inline_bytes < self._machine.config.inline_total
-        return self._stager.stage(updates, schema=number, inline=inline)
+        return self._stage(updates)
 
     def builder(self) -> Builder:
         """Stages any amount of updates in bounded memory."""
@@ -82,7 +81,7 @@ class WriteHandle:
         # Losing is cheap to foresee and dear to find out after writing parts.
         if token is None and lower < self.upper:
             return UpperMismatch(self.fetch_upper())
-        staged = self.stage(updates)
+        staged = self._stage(updates)
         # After an error the parts stay: the append may have happened.
         outcome = self._append(staged, lower, upper, token)
         if isinstance(outcome, UpperMismatch) or token is not None:
@@ -158,6 +157,11 @@ class WriteHandle:
             )
         return self._number
 
+    def _stage(self, updates: pa.Table) -> Staged:
+        number = self.register()
+        inline = self._machine.cached.inline_bytes < self._machine.config.inline_total
+        return self._stager.stage(updates, schema=number, inline=inline)
+
     def _append(
         self, staged: Staged, lower: Frontier, upper: Frontier, token: str | None
     ) -> Appended | UpperMismatch:
@@ -166,7 +170,7 @@ class WriteHandle:
         runs = flushed.runs
         splits = [sum(len(run) for run in runs[:at]) for at in range(1, len(runs))]
         batch = Batch(lower, upper, Frontier.MIN, flushed.parts, tuple(splits))
-        token = token or uuid4().hex
+        token = token or str(next(self._tokens))
         clock, config = self._machine.clock, self._machine.config
         begun = clock.now_ms()
         with self._lock:
@@ -218,10 +222,8 @@ class WriteHandle:
 
     def _check_bounds(self, updates: pa.Table, lower: Frontier, upper: Frontier) -> None:
         check_updates(self.shard_id, updates, self.schema)
-        times = pc.min_max(updates[TIME]).as_py().values()
-        commands.check_bounds(
-            self.shard_id, lower, upper, [time for time in times if time is not None]
-        )
+        times = list(time_bounds(updates)) if updates.num_rows else []
+        commands.check_bounds(self.shard_id, lower, upper, times)
 
 
 def _encoded(schema: pa.Schema) -> bytes:

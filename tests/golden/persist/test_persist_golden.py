@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 import pytest
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
 
 from tidemark.clock import ManualClock
 from tidemark.errors import TidemarkError
@@ -200,8 +200,10 @@ class Shell:
         key = part_name(SHARD, self._clock.now_ms())
         number = handle.register()
         updates = tabled(rows, handle.schema)
-        part = write_part(self._blob, key, [updates], schema=number, row_group_rows=1)
-        self._staged[id] = Staged(SHARD, ((replace(part, ordered=False),),)).to_bytes()
+        part = write_part(
+            self._blob, key, [updates], schema=number, ordered=False, row_group_rows=1
+        )
+        self._staged[id] = Staged(SHARD, ((part,),)).to_bytes()
         return []
 
     def write_staged(self, on, rows, *, ids, lower, upper, writer="w", token=None) -> list[str]:

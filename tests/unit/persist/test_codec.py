@@ -109,7 +109,7 @@ def commanded(state: State, step: tuple, number: int) -> State:
             name, since, lease, epoch = given
             pins, expires = (lease or None, number + 10) if lease is not None else (None, None)
             hold = Hold(Frontier(since), epoch, pins, expires, "test")
-            return commands.set_hold(state, name, hold)[0]
+            return commands.set_hold(state, name, hold, now_ms=0)[0]
         case "release":
             return commands.release_hold(state, *given)[0]
         case "evolve":
@@ -250,7 +250,7 @@ class TestSize:
                 state, part("s/1700000000000-x.parquet", state.upper.time)
             ),
             lambda self, state: self.append(state),
-            lambda self, state: commands.set_hold(state, "mine", Hold(Frontier(0))),
+            lambda self, state: commands.set_hold(state, "mine", Hold(Frontier(0)), now_ms=0),
             lambda self, state: commands.raise_floor(state, 5),
         ],
         ids=["append", "progress", "hold", "floor"],

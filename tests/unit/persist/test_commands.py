@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tidemark.clock import ManualClock
-from tidemark.errors import Corruption, Determinate, InvalidUsage
+from tidemark.errors import Corruption, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.persist import (
     Appended,
@@ -88,7 +88,7 @@ class TestAppend:
         check_step(replace(ONE, at_ms=1), replace(new, at_ms=2))
 
     def test_a_batch_takes_the_shard_s_since(self):
-        held = commands.set_hold(ONE, "h", Hold(Frontier(7)))[0]
+        held = commands.set_hold(ONE, "h", Hold(Frontier(7)), now_ms=0)[0]
         new = append(held, batch(1, 2, part("x", 1)))[0]
         assert new.batches[-1].since == Frontier(7)
         check(new)
@@ -239,11 +239,6 @@ def rows(writer: WriteHandle, time: int) -> pa.Table:
     return as_updates(pa.table({"k": ["a"]}), time=time, schema=writer.schema)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=Determinate,
-    reason="src: write.append discards and fails after it succeeded",
-)
 def test_trouble_while_tidying_up_is_no_trouble_of_the_append():
     """It did happen; an error that says "surely not done" would be a lie."""
     _, blob, writer = opened(inline_total=0)
@@ -253,9 +248,6 @@ def test_trouble_while_tidying_up_is_no_trouble_of_the_append():
     assert writer.append(staged, lower=Frontier(0), upper=Frontier(2)) == Appended(Frontier(2))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="src: PartSource caches columns=[] as if it were all columns"
-)
 def test_a_read_of_no_columns_leaves_the_next_one_its_own():
     client, _, writer = opened()
     writer.compare_and_append(rows(writer, 0), lower=Frontier(0), upper=Frontier(1))
@@ -263,9 +255,6 @@ def test_a_read_of_no_columns_leaves_the_next_one_its_own():
     assert client.open_reader("s").snapshot(0).column_names[0] == "k"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="src: PartSource knows an inline part by its bytes and the schema's length"
-)
 def test_equal_inline_parts_of_two_shards_are_two_parts():
     client, _, _ = opened()
     for shard, column in (("x", V), ("y", W)):

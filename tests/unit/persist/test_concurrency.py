@@ -250,19 +250,6 @@ class TestWaiting:
         reader = open_client().open_reader("s")
         assert reader.wait_for_upper_past(0, timeout=0) is None
 
-    @pytest.mark.parametrize(
-        "open_client",
-        [
-            "memory",
-            pytest.param(
-                "embedded",
-                marks=pytest.mark.xfail(
-                    reason="src: Watch.wait_for asks a closed consensus again", strict=True
-                ),
-            ),
-        ],
-        indirect=True,
-    )
     def test_closing_the_client_ends_the_wait(self, open_client: Open):
         """An unfinished snapshot must not come back as if it were one."""
         client = open_client()

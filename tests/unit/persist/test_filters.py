@@ -94,9 +94,7 @@ def predicates(draw):
     if operator not in ("in", "not in"):
         return name, operator, draw(other_values(name))
     # A list is of the column's type: Arrow casts the whole of it at once.
-    values = st.lists(
-        st.one_of(st.none(), st.sampled_from(VALUES[name][1])), min_size=1, max_size=3
-    )
+    values = st.lists(st.sampled_from(VALUES[name][1]), min_size=1, max_size=3)
     return name, operator, draw(values)
 
 
@@ -109,7 +107,8 @@ def tabled(rows: list[dict], time: int) -> pa.Table:
 
 
 def counted(table: pa.Table) -> Counter:
-    return Counter(str(row) for row in table.to_pylist())
+    """-0.0 and 0.0 are one value to SQL; consolidating one row alone leaves it as it was."""
+    return Counter(str(row).replace("-0.0,", "0.0,") for row in table.to_pylist())
 
 
 def comparable(table: pa.Table, filter) -> pa.Table | None:
@@ -123,7 +122,6 @@ def comparable(table: pa.Table, filter) -> pa.Table | None:
 @PROPERTY
 @given(tables, filters)
 @example([{"small": None}], [[("small", "not in", [1])]])
-@example([{"small": None}], [[("small", "in", [None])]])
 @example([{"small": 1}], [[("small", "<", 1.5)]])
 @example([{"day": date(2024, 2, 29)}], [[("day", "<", datetime(2024, 2, 29, 12))]])
 @example([{"ms": datetime(1970, 1, 1)}], [[("ms", "<", datetime(1970, 1, 1, 0, 0, 0, 500))]])
@@ -229,15 +227,11 @@ class TestRefused:
         with pytest.raises(InvalidUsage):
             clauses(filter, SCHEMA)
 
-    @pytest.mark.xfail(
-        strict=True, raises=ValueError, reason="src: filters.clauses unpacks unchecked"
-    )
     @pytest.mark.parametrize("filter", [[[]], [("big", "=")], [("big", "=", 1), ["big"]]])
     def test_filters_of_the_wrong_shape(self, filter):
         with pytest.raises(InvalidUsage):
             expression(clauses(filter, SCHEMA))
 
-    @pytest.mark.xfail(strict=True, reason="src: filters.clauses takes any value")
     @pytest.mark.parametrize(
         "predicate",
         [
@@ -246,21 +240,14 @@ class TestRefused:
             ("text", "<", 7),
             ("flag", "=", 1),
             ("big", "in", 5),
+            ("big", "in", []),
+            ("big", "in", [None]),
             ("text", "in", "abc"),
         ],
     )
     def test_values_that_the_column_cannot_be_compared_with(self, predicate):
         with pytest.raises(InvalidUsage):
             tabled([{"big": 1}], 0).filter(expression(clauses([predicate], SCHEMA)))
-
-    @pytest.mark.xfail(
-        strict=True, reason="src: Arrow looks for each letter, the statistics for the word"
-    )
-    def test_a_string_is_not_a_list(self):
-        table = tabled([{"text": "a"}], 0)
-        part = describe(table, size=1, schema=0, ordered=True, key="s/0-x")
-        filter = clauses([("text", "in", "abc")], SCHEMA)
-        assert may_match(part, filter, SCHEMA) or not table.filter(expression(filter)).num_rows
 
 
 def test_the_audit_finds_statistics_that_lie():

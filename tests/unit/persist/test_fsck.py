@@ -49,7 +49,8 @@ def stored(seqno: int, command: str, body: State | Diff) -> Versioned:
     """A version as `codec.encode` writes it, whatever its body says."""
     data = msgspec.msgpack.encode(body)
     kind = "rollup" if isinstance(body, State) else "diff"
-    version = (FORMAT, command, kind, msgspec.Raw(data), zlib.crc32(data))
+    checksum = zlib.crc32(data, zlib.crc32(f"{command} {kind} ".encode()))
+    version = (FORMAT, command, kind, msgspec.Raw(data), checksum)
     return Versioned(seqno, msgspec.msgpack.encode(version))
 
 

@@ -367,11 +367,14 @@ class Shard(RuleBasedStateMachine):
             self.model.append(updates, upper)
         return outcome
 
-    @rule(name=processes, batch=batches, more=st.integers(1, 4), built=st.booleans())
-    def stage(self, name, batch, more, built):
+    @rule(name=processes, batch=batches, ahead=st.integers(0, 9), built=st.booleans())
+    def stage(self, name, batch, ahead, built):
+        """For now, or for a time that is still to come."""
+        self.stage_one(name, batch, self.model.upper + ahead, built=built)
+
+    def stage_one(self, name: str, batch: list[Update], first: int, *, built: bool) -> None:
         process = self.processes[name]
-        lower = self.model.upper
-        updates = narrowed([(k, lower + t % more, d) for k, t, d in batch], process.width)
+        updates = narrowed([(row, first + t, diff) for row, t, diff in batch], process.width)
         with suppress(Unavailable):
             if built:
                 builder = process.writer.builder()
@@ -382,33 +385,37 @@ class Shard(RuleBasedStateMachine):
                 staged = process.writer.stage(tabled(updates, process.writer.schema))
             self.staged.append(Batched(staged.to_bytes(), updates))
 
-    @rule(name=processes, count=st.integers(1, 3), more=st.integers(1, 4))
-    def append_staged(self, name, count, more):
-        """Several batches as one, wherever they were staged."""
+    @rule(name=processes, count=st.integers(1, 3), late=st.booleans())
+    def append_staged(self, name, count, late):
+        self.append_waiting(name, count, late)
+
+    def append_waiting(self, name: str, count: int, late: bool) -> None:
+        """Several batches as one, wherever they were staged; some perhaps too late."""
         process, lower = self.processes[name], self.model.upper
-        mine = self.staged[-count:]
+        fits = lambda batch: all(lower <= time for _, time, _ in batch.updates)  # noqa: E731
+        mine = [batch for batch in self.staged if late or fits(batch)][:count]
         updates = [update for batch in mine for update in batch.updates]
-        times = [time for _, time, _ in updates]
+        upper = max([lower, *(time for _, time, _ in updates)]) + 1
         given_up = any(staged_ms(k) < self.state.floor for batch in mine for k in batch.keys)
 
         def act():
             return process.writer.compare_and_append(
                 [Staged.from_bytes(batch.data) for batch in mine],
                 lower=Frontier(lower),
-                upper=Frontier(lower + more),
+                upper=Frontier(upper),
             )
 
-        if given_up or not all(lower <= time < lower + more for time in times):
+        if given_up or not all(map(fits, mine)):
             with pytest.raises((InvalidUsage, Unavailable)):
                 act()
             return
-        self.attempt(act, updates, lower, lower + more)
+        self.attempt(act, updates, lower, upper)
         if self.model.upper > lower:
             self.staged = [batch for batch in self.staged if batch not in mine]
 
     @rule(name=processes)
     def discard_staged(self, name):
-        if self.staged:
+        if len(self.staged) > 3:
             batch = Staged.from_bytes(self.staged.pop(0).data)
             with suppress(Unavailable):
                 self.processes[name].writer.discard(batch)
@@ -610,8 +617,10 @@ class Shard(RuleBasedStateMachine):
         with suppress(Unavailable):
             compact(client.machine("s"), client.blob, chosen)
 
-    @rule(name=processes, minutes=st.sampled_from([0, 0, 5, 30]))
-    def sweep(self, name, minutes):
+    @rule(name=processes, minutes=st.sampled_from([0, 0, 0, 30]), staged=batches)
+    def sweep(self, name, minutes, staged):
+        """What was staged and not appended is given up if it is that old."""
+        self.stage_one("blobs", staged, self.model.upper, built=False)
         self.clock.advance(1)
         floor = self.clock.now_ms() - minutes * MINUTE
         with suppress(Unavailable):
@@ -619,11 +628,12 @@ class Shard(RuleBasedStateMachine):
             known = self.state.keys
             left = [key for key, _ in self.blob.list("s/") if key not in known]
             assert all(staged_ms(key) >= floor for key in left), "no leak below the floor"
+        self.append_waiting(name, 3, late=False)
 
     # Chosen more often than the others, as they lead to the rest.
     write_again = write_more = write
     lease_again, hold_again, hold_more = take_lease, downgrade, downgrade
-    steps_again, maintain_again, stage_again = next_steps, maintain, stage
+    steps_again, maintain_again, stage_again, stage_more = next_steps, maintain, stage, stage
 
     # What holds at any time
 
