@@ -25,6 +25,7 @@ from tidemark.clock import SYSTEM_CLOCK
 from tidemark.frontier import Frontier
 from tidemark.persist import Appended, Config, PersistClient, as_updates
 from tidemark.persist.blob import sync_folder
+from tidemark.persist.compact import compact as merge
 from tidemark.persist.compact import due
 from tidemark.persist.config import MIB
 
@@ -212,7 +213,7 @@ def _fill(client: PersistClient, name: str, events: Events, size: int) -> None:
 
 def compact(folder: str, memory_mib: int) -> dict[str, float]:
     with closing(_client(folder, memory_mib)) as client:
-        client.maintain("small")
+        _merge_all(client, "small")
         state = client.state(SHARD)
         size, rows = sum(part.memory for part in state.parts), state.rows
         runs = sum(len(batch.runs) for batch in state.batches)
@@ -221,11 +222,11 @@ def compact(folder: str, memory_mib: int) -> dict[str, float]:
         anonymous = _Sampled("RssAnon")
         Path("/proc/self/clear_refs").write_text("5")
         start = SYSTEM_CLOCK.monotonic()
-        merges = client.maintain(SHARD)
+        merges = _merge_all(client, SHARD)
         seconds = SYSTEM_CLOCK.monotonic() - start
         peak = _memory("VmHWM") - before
         state = client.state(SHARD)
-        assert sum(len(batch.runs) for batch in state.batches) < runs
+        assert [len(batch.runs) for batch in state.batches] == [1]
         assert state.rows == rows
         return {
             "compaction_peak_mib": peak / MIB,
@@ -238,6 +239,17 @@ def compact(folder: str, memory_mib: int) -> dict[str, float]:
             "compaction_rows_s": rows / seconds,
             "compaction_mib_s": size / MIB / seconds,
         }
+
+
+def _merge_all(client: PersistClient, shard: str) -> int:
+    """Everything into one run, in as many merges as memory makes necessary; how many."""
+    machine, merges = client.machine(shard), 0
+    while True:
+        batches = machine.refresh().batches
+        if sum(len(batch.runs) for batch in batches) == 1:
+            return merges
+        assert merge(machine, client.blob, batches)
+        merges += 1
 
 
 def _client(folder: str, memory_mib: int) -> PersistClient:

@@ -1,11 +1,11 @@
 """Compaction: few batches of geometrically growing size, and no history before since.
 
-A merge takes a run of adjacent batches, moves times up to since, sums equal updates and puts one
-batch in their place, if they are still there. It changes no readable time's contents; the sums of
-diffs before and after must agree, or the merge is thrown away.
+A merge takes adjacent batches, moves times up to since, sums equal updates and puts one batch in
+their place, if they are still there. It changes no readable time's contents; the sums of diffs
+before and after must agree, or the merge is thrown away.
 
-    rows   1000000 | 90000 | 800 | 40 9 1 3 1 7 2 1        nine at the end are due
-           1000000 | 90000 | 864                           after one merge
+    level   2 2 1 1 1 0 0 0 0 i i i i i i i i i       nine inline batches are due
+            2 2 1 1 1 0 0 0 0 0                       after one merge
 
 A merge streams through its inputs, so it holds a row group of each and one part of its output,
 whatever their size. If even that would be too much, it merges as many runs as fit and leaves the
@@ -15,44 +15,71 @@ others in the new batch for the next time.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
-import structlog
+import pyarrow as pa
 
 from tidemark.errors import Indeterminate
 from tidemark.frontier import Frontier
 from tidemark.persist import commands
 from tidemark.persist.blob import Blob
-from tidemark.persist.config import Config
+from tidemark.persist.config import KIB, Config
 from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart
 from tidemark.persist.runs import Run, is_ordered, split_runs, stream_runs
 from tidemark.persist.staging import Staged, Stager
 from tidemark.persist.state import Batch, Part, State
 
-log = structlog.get_logger("persist")
+LEAST_BYTES = 64 * KIB
+"""The size of a small batch in Blob: of what comes together in a state before it goes there."""
+
+COPIES = 6
+"""How much memory goes into holding something: itself, its hashes, its sorted copy, and what the
+allocator keeps for the next."""
 
 
 def due(state: State, config: Config, *, after: Frontier = Frontier.MIN) -> tuple[Batch, ...]:
-    """The run of newest batches that should become one, if there are too many small ones.
+    """Adjacent batches that should become one, if there are too many of a size.
 
-    A batch larger than twice all that came after it is a *step*; steps stay where they are, and
-    there are never more than about log3 of the shard's rows. Everything else is small. Batches
-    before `after` are left alone: someone is merging them already.
+    What travels in the state makes every rollup dearer, so it goes to Blob soon. What is in Blob
+    can wait: batches are of a *level* by their size, one level is `small_batches` times larger
+    than the one below, and more than so many of a level become one of the next. So there are
+    about that many batches for each power of it that the shard is large, and each update is
+    rewritten about as many times.
+
+    Batches before `after` are left alone: someone is merging them already.
     """
     batches = tuple(batch for batch in state.batches if after <= batch.lower)
-    steps, behind = [], 0
-    for at in reversed(range(len(batches))):
-        rows = batches[at].rows
-        if rows > 2 * behind and behind:
-            steps.append(at)
-        behind += rows
-    small = len(batches) - len(steps)
-    if small > config.small_batches or _inline_bytes(batches) > config.inline_due:
-        limit = config.small_batches
-        start = next((at + 1 for at in steps if len(batches) - at > limit), 0)
-        return batches[start:]
+    if not batches:
+        return ()
+    fan = max(config.small_batches, 2)
+    levels = [_level(batch, fan) for batch in batches]
+    inline = [at for at, batch in enumerate(batches) if _inline_bytes(batch)]
+    newest = _segments(levels, 0)[-1].start
+    if len([at for at in inline if at >= newest]) > config.inline_batches:
+        return batches[next(at for at in inline if at >= newest) :]
+    if sum(_inline_bytes(batches[at]) for at in inline) > config.inline_due:
+        return batches[inline[0] :]
+    for level in sorted(set(levels)):
+        for segment in reversed(_segments(levels, level)):
+            if sum(levels[at] == level for at in segment) > fan:
+                return batches[segment.start : segment.stop]
     # A batch staged by many tasks has as many runs.
-    return next(((b,) for b in reversed(batches) if len(b.runs) > config.small_batches), ())
+    return next(((b,) for b in reversed(batches) if len(b.runs) > fan), ())
+
+
+def _level(batch: Batch, fan: int) -> int:
+    """0 up to `fan` times the least size, 1 up to `fan` times that, and so on."""
+    memory, level = sum(part.memory for part in batch.parts), 0
+    while memory > LEAST_BYTES * fan:
+        memory, level = memory // fan, level + 1
+    return level
+
+
+def _segments(levels: list[int], most: int) -> list[range]:
+    """The stretches of batches of a level up to `most`, the last one up to the end (or empty)."""
+    edges = [-1, *(at for at, level in enumerate(levels) if level > most), len(levels)]
+    return [range(a + 1, b) for a, b in pairwise(edges)]
 
 
 def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = None) -> bool:
@@ -72,6 +99,7 @@ def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = No
     try:
         for part in stager.write(merged, schema=len(state.schemas) - 1):
             new.append(part)
+            pa.default_memory_pool().release_unused()
         parts, splits = _laid_out([tuple(new), *others])
         batch = Batch(batches[0].lower, last.upper, state.since, parts, splits)
         done = machine.apply("compact", lambda s: commands.replace_batches(s, batches, batch))
@@ -95,12 +123,12 @@ def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = No
 
 def affordable(runs: list[Run], config: Config) -> tuple[list[Run], list[Run]]:
     """The first runs that can be merged within the memory allowed (two at least), and the rest."""
-    left = config.merge_memory - 2 * config.part_bytes
+    left = config.merge_memory - 3 * config.part_bytes
     for at, run in enumerate(runs):
         held = max(part.memory for part in run)
         if is_ordered(run):
             held = min(held, config.row_group_bytes)
-        left -= 3 * held
+        left -= COPIES * held
         if left < 0 and at >= 2:
             return runs[:at], runs[at:]
     return runs, []
@@ -120,8 +148,8 @@ def _discard(stager: Stager, parts: list[Part]) -> None:
     stager.discard(Staged(stager.shard_id, (tuple(parts),)))
 
 
-def _inline_bytes(batches: tuple[Batch, ...]) -> int:
-    return sum(p.size for batch in batches for p in batch.parts if p.inline is not None)
+def _inline_bytes(batch: Batch) -> int:
+    return sum(part.size for part in batch.parts if part.inline is not None)
 
 
 def _horizon(since: Frontier, upper: Frontier) -> int | None:

@@ -12,7 +12,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     inline_bytes: int = 8 * KIB
     """A part that encodes to less than this may travel inside the state."""
 
-    inline_total: int = 128 * KIB
+    inline_total: int = MIB
     """Inline bytes that one state may carry; beyond it even small parts go to Blob."""
 
     part_bytes: int = 32 * MIB
@@ -24,11 +24,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int = 64 * MIB
     """Parts kept in memory for the next reader in this process."""
 
-    small_batches: int = 8
-    """How many batches may wait behind the large ones before they are merged."""
+    inline_batches: int = 32
+    """How many batches that travel in the state may wait before they are merged into a part."""
 
-    inline_due: int = 64 * KIB
-    """Inline bytes that make a merge due although there are few batches."""
+    inline_due: int = 128 * KIB
+    """Their bytes that make a merge due although they are few."""
+
+    small_batches: int = 32
+    """How many batches in Blob may wait behind the large ones before they are merged."""
 
     merge_memory: int = 256 * MIB
     """What one merge may hold in memory, whatever the shard's size."""

@@ -20,7 +20,7 @@ from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
 from tidemark.persist.filters import Predicate
 from tidemark.persist.state import Part
-from tidemark.persist.updates import DIFF, ERR, META_FIELDS, diff_sum, time_bounds
+from tidemark.persist.updates import ERR, META_FIELDS, diff_sum, time_bounds
 
 Names = Callable[[], str]
 """Makes up the name of the next part."""
@@ -108,7 +108,7 @@ def describe(
     return Part(
         rows=updates.num_rows,
         size=size,
-        diffs=int(updates[DIFF].to_numpy().sum()),
+        diffs=diff_sum(updates),
         min_time=first,
         max_time=last,
         memory=updates.nbytes if memory is None else memory,

@@ -13,7 +13,7 @@ from tidemark.persist.merge import merge_runs
 from tidemark.persist.order import sort
 from tidemark.persist.part import read_chunks, read_part
 from tidemark.persist.state import Batch, Part, State
-from tidemark.persist.updates import between, concat
+from tidemark.persist.updates import advance, between, concat, consolidate
 
 Run = tuple[Part, ...]
 
@@ -54,8 +54,20 @@ def stream_runs(
     rows = sum(part.rows for run in runs for part in run)
     memory = sum(part.memory for run in runs for part in run)
     chunk_rows = max(1, config.row_group_bytes * rows // max(memory, 1))
+    if memory <= config.row_group_bytes:
+        return _at_once(blob, state, runs, horizon, until)
     streams = [_chunks(blob, state, group, until) for group in _packed(runs, config)]
     return merge_runs(streams, key=state.key, horizon=horizon, chunk_rows=chunk_rows)
+
+
+def _at_once(
+    blob: Blob, state: State, runs: list[Run], horizon: int | None, until: int | None
+) -> Iterator[pa.Table]:
+    """The same for so few updates that streaming would only cost more."""
+    updates = _gathered(blob, state, runs, until)
+    updates = consolidate(advance(updates, horizon) if horizon is not None else updates)
+    if updates.num_rows:
+        yield sort(updates, state.key)
 
 
 def _packed(runs: list[Run], config: Config) -> Iterator[list[Run]]:
@@ -77,12 +89,19 @@ def _memory(run: Run) -> int:
 
 
 def _chunks(blob: Blob, state: State, runs: list[Run], until: int | None) -> Iterator[pa.Table]:
+    if len(runs) > 1 or not is_ordered(runs[0]):
+        yield sort(_gathered(blob, state, runs, until), state.key)
+        return
+    schema = schema_of(state)
+    for part in runs[0]:
+        if until is None or part.min_time < until:
+            for chunk in read_chunks(blob, part, schema):
+                yield chunk if until is None else between(chunk, 0, until)
+
+
+def _gathered(blob: Blob, state: State, runs: list[Run], until: int | None) -> pa.Table:
+    """All updates of `runs`, as they come."""
     schema = schema_of(state)
     parts = [p for run in runs for p in run if until is None or p.min_time < until]
-    if len(runs) == 1 and is_ordered(runs[0]):
-        chunks = (chunk for part in parts for chunk in read_chunks(blob, part, schema))
-    else:
-        tables = [read_part(blob, part, schema) for part in parts]
-        chunks = iter([sort(concat(tables, schema), state.key)])
-    for chunk in chunks:
-        yield chunk if until is None else between(chunk, 0, until)
+    updates = concat([read_part(blob, part, schema) for part in parts], schema)
+    return updates if until is None else between(updates, 0, until)

@@ -116,4 +116,4 @@ def time_bounds(updates: pa.Table) -> tuple[int, int]:
 
 
 def diff_sum(updates: pa.Table) -> int:
-    return pc.sum(updates[DIFF]).as_py() or 0
+    return int(updates[DIFF].to_numpy().sum())
