@@ -27,7 +27,7 @@ from tidemark.tools.location import locate
 
 PROGRAM = str(Path(sys.prefix, "bin", "tidemark"))
 ROWS = pa.schema([("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("kind", pa.string())])
-CONFIG = Config(inline_bytes=1_500, small_batches=3)
+CONFIG = Config(inline_bytes=1_500, inline_batches=3, small_batches=3)
 
 
 def opened(folder: Path) -> PersistClient:

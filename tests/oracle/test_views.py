@@ -159,7 +159,7 @@ def _shrink_persist(client: PersistClient, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setattr(dataflow, "MAX_TIMES", 2)
     monkeypatch.setattr(arrange, "MAX_TAIL_RUNS", 1)
     monkeypatch.setattr(arrange, "MIN_TAIL_ROWS", 2)
-    config = Config(small_batches=2, rollup_every=3, inline_bytes=1_500)
+    config = Config(small_batches=2, inline_batches=2, rollup_every=3, inline_bytes=1_500)
     return PersistClient(client.blob.inner, client.consensus, config=config)
 
 

@@ -23,15 +23,12 @@ from tidemark.errors import Indeterminate
 from tidemark.frontier import Frontier
 from tidemark.persist import commands
 from tidemark.persist.blob import Blob
-from tidemark.persist.config import KIB, Config
+from tidemark.persist.config import Config
 from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart
 from tidemark.persist.runs import Run, is_ordered, split_runs, stream_runs
 from tidemark.persist.staging import Staged, Stager
 from tidemark.persist.state import Batch, Part, State
-
-LEAST_BYTES = 64 * KIB
-"""The size of a small batch in Blob: of what comes together in a state before it goes there."""
 
 COPIES = 6
 """How much memory goes into holding something: itself, its hashes, its sorted copy, and what the
@@ -53,7 +50,7 @@ def due(state: State, config: Config, *, after: Frontier = Frontier.MIN) -> tupl
     if not batches:
         return ()
     fan = max(config.small_batches, 2)
-    levels = [_level(batch, fan) for batch in batches]
+    levels = [_level(batch, fan, config.level_bytes) for batch in batches]
     inline = [at for at, batch in enumerate(batches) if _inline_bytes(batch)]
     newest = _segments(levels, 0)[-1].start
     if len([at for at in inline if at >= newest]) > config.inline_batches:
@@ -68,10 +65,10 @@ def due(state: State, config: Config, *, after: Frontier = Frontier.MIN) -> tupl
     return next(((b,) for b in reversed(batches) if len(b.runs) > fan), ())
 
 
-def _level(batch: Batch, fan: int) -> int:
+def _level(batch: Batch, fan: int, least: int) -> int:
     """0 up to `fan` times the least size, 1 up to `fan` times that, and so on."""
     memory, level = sum(part.memory for part in batch.parts), 0
-    while memory > LEAST_BYTES * fan:
+    while memory > least * fan:
         memory, level = memory // fan, level + 1
     return level
 

@@ -31,7 +31,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Their bytes that make a merge due although they are few."""
 
     small_batches: int = 32
-    """How many batches in Blob may wait behind the large ones before they are merged."""
+    """How many batches of one level may wait in Blob before they are merged into one of the next,
+    which is as many times larger."""
+
+    level_bytes: int = 64 * KIB
+    """What a level is a power of `small_batches` times of: about what comes out of the state."""
 
     merge_memory: int = 256 * MIB
     """What one merge may hold in memory, whatever the shard's size."""

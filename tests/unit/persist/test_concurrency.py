@@ -126,7 +126,7 @@ def test_unsure_appends_through_one_handle_are_each_in_once():
 def test_every_read_is_of_one_time(open_client: Open):
     """Each append takes one row away and puts another in its place: there are ten at all times,
     while merges, sweeps and a moving since change what they are read from."""
-    config = {"inline_bytes": 700, "small_batches": 2, "rollup_every": 5}
+    config = {"inline_bytes": 700, "small_batches": 2, "inline_batches": 2, "rollup_every": 5}
     append(open_client().open_writer("s", schema=SCHEMA), *map(str, range(10)))
     done = threading.Event()
 

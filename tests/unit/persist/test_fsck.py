@@ -40,6 +40,7 @@ SMALL = Config(
     part_bytes=6_000,
     row_group_bytes=1_500,
     small_batches=3,
+    inline_batches=3,
     rollup_every=1_000_000,
     heartbeat=False,
 )
@@ -164,6 +165,7 @@ def test_shards_of_many_shapes_are_clean(seed: int):
         part_bytes=rng.choice([2_000, 50_000]),
         row_group_bytes=rng.choice([500, 5_000]),
         small_batches=rng.choice([1, 3]),
+        inline_batches=rng.choice([1, 3]),
         rollup_every=rng.choice([1, 4, 7, 128]),
         heartbeat=False,
     )

@@ -66,13 +66,21 @@ SCHEMAS = [pa.schema(COLUMNS[:width]) for width in (1, 2, 3)]
 KEY = ("k",)
 
 CONFIGS = {
-    "inline": Config(heartbeat=False, audit=1, rollup_every=5, small_batches=3, inline_bytes=1500),
+    "inline": Config(
+        heartbeat=False,
+        audit=1,
+        rollup_every=5,
+        small_batches=3,
+        inline_batches=3,
+        inline_bytes=1500,
+    ),
     "blobs": Config(heartbeat=False, audit=1, rollup_every=4, small_batches=2, inline_total=0),
     "tiny": Config(
         heartbeat=False,
         audit=1,
         rollup_every=7,
         small_batches=3,
+        inline_batches=3,
         inline_total=0,
         part_bytes=100,
         row_group_bytes=50,
