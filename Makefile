@@ -41,7 +41,8 @@ lint: setup ## ruff, pyright and the layer contract
 	scripts/pyright.sh $(VENV)
 	$(BIN)/lint-imports
 
-bench: setup ## a quick benchmark of maintained views
+bench: setup ## quick benchmarks of persist and of maintained views
+	$(BIN)/tidemark bench persist --quick
 	$(BIN)/tidemark bench views --quick
 
 soak: setup ## the long tests

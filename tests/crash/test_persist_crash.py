@@ -43,6 +43,9 @@ CONFIG = Config(
     part_bytes=64 * 1024,
     row_group_bytes=16 * 1024,
     rollup_every=16,
+    inline_batches=4,
+    small_batches=4,
+    level_bytes=4 * 1024,
 )
 
 ENOUGH = 50

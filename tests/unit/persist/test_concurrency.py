@@ -362,7 +362,7 @@ class TestPartSource:
 
 def test_background_maintenance_compacts_what_this_process_writes(tmp_path: Path):
     blob, consensus = FileBlob(tmp_path / "b"), SqliteConsensus(tmp_path / "c")
-    client = PersistClient(blob, consensus, config=Config(maintain_every=0.001))
+    client = PersistClient(blob, consensus, config=Config(maintain_every=0.001, inline_batches=8))
     writer = client.open_writer("s", schema=SCHEMA)
     client.start_maintenance()
 
@@ -371,7 +371,7 @@ def test_background_maintenance_compacts_what_this_process_writes(tmp_path: Path
 
     for n in range(20):
         append(writer, f"{n:02}")
-    assert client.watch.wait_for("s", merge_seen)
+    assert client.watch.wait_for("s", merge_seen, timeout=60)
     client.close()
     again = PersistClient(FileBlob(tmp_path / "b"), SqliteConsensus(tmp_path / "c"))
     assert contents(again) == [f"{n:02}" for n in range(20)]
@@ -390,7 +390,7 @@ def test_the_heartbeat_keeps_leases_alive(open_client: Open):
             assert hold.expires_ms is not None
             return True if hold.expires_ms > first + 500 else None
 
-        assert other.watch.wait_for("s", renewed)
+        assert other.watch.wait_for("s", renewed, timeout=60)
         lease.check()
     assert not other.state("s").holds
     client.close()

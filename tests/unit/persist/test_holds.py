@@ -80,7 +80,10 @@ def clock() -> ManualClock:
 def client(clock: ManualClock) -> PersistClient:
     """A shard with a row at each of the times 0 to 9."""
     client = PersistClient(
-        MemBlob(), MemConsensus(), clock=clock, config=Config(heartbeat=False, inline_total=0)
+        MemBlob(),
+        MemConsensus(),
+        clock=clock,
+        config=Config(heartbeat=False, inline_total=0, small_batches=8),
     )
     writer = client.open_writer("s", schema=pa.schema([("k", pa.int64())]))
     for time in range(10):
