@@ -12,6 +12,8 @@ from typing import ClassVar
 
 import msgspec
 
+from tidemark.errors import InvalidUsage
+
 MIN_TIME = 0
 
 
@@ -23,6 +25,11 @@ class Frontier(msgspec.Struct, frozen=True, array_like=True):
     EMPTY: ClassVar[Frontier]
     MIN: ClassVar[Frontier]
 
+    def __post_init__(self) -> None:
+        time = self.time
+        if time is not None and (type(time) is not int or not 0 <= time < 2**63):
+            raise InvalidUsage(f"a timestamp is a whole number from 0 to 2^63 - 1, got {time!r}")
+
     @property
     def is_empty(self) -> bool:
         return self.time is None
@@ -32,6 +39,8 @@ class Frontier(msgspec.Struct, frozen=True, array_like=True):
         return self.time is None or time < self.time
 
     def __lt__(self, other: Frontier) -> bool:
+        if not isinstance(other, Frontier):
+            return NotImplemented
         if self.time is None:
             return False
         return other.time is None or self.time < other.time
@@ -40,10 +49,10 @@ class Frontier(msgspec.Struct, frozen=True, array_like=True):
         return self == other or self < other
 
     def __gt__(self, other: Frontier) -> bool:
-        return other < self
+        return other < self if isinstance(other, Frontier) else NotImplemented
 
     def __ge__(self, other: Frontier) -> bool:
-        return other <= self
+        return other <= self if isinstance(other, Frontier) else NotImplemented
 
     def __str__(self) -> str:
         return "[]" if self.time is None else f"[{self.time}]"

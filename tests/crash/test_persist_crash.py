@@ -230,7 +230,7 @@ def write(client: PersistClient, folder: Path, name: str, chance: random.Random)
                 )
             except InvalidUsage as error:
                 # The sweeper was faster than this process: it must stage anew.
-                assert "staged too long ago" in str(error)  # noqa: PT017
+                assert "stage the updates again" in str(error)  # noqa: PT017
                 continue
             if isinstance(outcome, Appended):
                 break

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tidemark.clock import SYSTEM_CLOCK, Clock
+from tidemark.errors import InvalidUsage
 from tidemark.persist import commands
 from tidemark.persist.blob import Blob
 from tidemark.persist.compact import compact
@@ -24,7 +25,7 @@ from tidemark.persist.holds import Leases, SinceHandle
 from tidemark.persist.location import open_blob, open_consensus
 from tidemark.persist.machine import Machine
 from tidemark.persist.maintain import Maintenance
-from tidemark.persist.names import check_shard_id
+from tidemark.persist.names import check_hold, check_shard_id
 from tidemark.persist.read import ReadHandle
 from tidemark.persist.source import PartSource
 from tidemark.persist.state import State
@@ -80,6 +81,9 @@ class PersistClient:
     ) -> WriteHandle:
         """A writer of rows of `schema`; parts are sorted by the hash of the `key` columns."""
         machine = self.machine(shard_id)
+        if not isinstance(key, tuple | list) or len(set(key)) < len(key):
+            raise InvalidUsage(f"a key is a tuple of different columns, got {key!r}")
+        key = tuple(key)
         self._maintenance.care_for(machine)
         return WriteHandle(machine, self._parts, schema=updates_schema(schema), key=key)
 
@@ -92,6 +96,8 @@ class PersistClient:
     ) -> ReadHandle:
         """A reader of all rows, or of these columns of the rows that pass `filter`."""
         machine = self.machine(shard_id)
+        if columns is not None and not isinstance(columns, list | tuple):
+            raise InvalidUsage(f"columns are a list of names, got {columns!r}")
         return ReadHandle(
             machine, self._parts, self.watch, self._leases, columns=columns, filter=filter
         )
@@ -101,6 +107,7 @@ class PersistClient:
     ) -> SinceHandle:
         """A durable hold on the shard's since. Note `hold_id` down before using it: a hold that
         nobody remembers keeps history for ever."""
+        check_hold(hold_id, epoch)
         return SinceHandle(self.machine(shard_id), hold_id, epoch)
 
     def shards(self) -> Iterator[State]:

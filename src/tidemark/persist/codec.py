@@ -79,6 +79,9 @@ def encode(old: State, new: State, command: str, *, rollup: bool) -> bytes:
 
 def decode(shard_id: str, versioned: Versioned) -> Version:
     name = f"version {versioned.seqno} of shard {shard_id}"
+    if not isinstance(versioned.data, bytes):
+        kind = type(versioned.data).__name__
+        raise Corruption(f"{name} cannot be read: it is of type {kind}, not bytes", hint=RESTORE)
     try:
         format_ = msgspec.msgpack.decode(versioned.data, type=_Numbered).format
         if format_ != FORMAT:
@@ -122,7 +125,8 @@ def replay(state: State, versions: Iterable[Version]) -> State:
         else:
             raise Corruption(
                 f"shard {state.shard_id}: version {version.seqno} follows {state.seqno}; "
-                "the ones in between are missing"
+                "the ones in between are missing",
+                hint=RESTORE,
             )
     return state
 

@@ -63,6 +63,11 @@ def compare_and_append(
     check_bounds(state.shard_id, lower, upper, times)
     mine = state.writers.get(writer)
     if mine is not None and mine.token == token:
+        if mine.upper != upper:
+            raise InvalidUsage(
+                f"shard {state.shard_id}: the token was used for the append up to {mine.upper}, "
+                f"not {upper}"
+            )
         return state, Appended(mine.upper)
     if state.upper != lower:
         return state, UpperMismatch(state.upper)
@@ -80,6 +85,12 @@ def compare_and_append(
         batches = (*state.batches, replace(batch, since=state.since))
     writers = {**state.writers, writer: WriterState(token, upper, expires_ms)}
     return _next(state, batches=batches, upper=upper, writers=writers), Appended(upper)
+
+
+def check_frontiers(shard_id: str, *frontiers: Frontier) -> None:
+    for frontier in frontiers:
+        if not isinstance(frontier, Frontier):
+            raise InvalidUsage(f"shard {shard_id}: {frontier!r} is not a Frontier")
 
 
 def check_bounds(shard_id: str, lower: Frontier, upper: Frontier, times: list[int]) -> None:

@@ -19,7 +19,6 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from tidemark.errors import Indeterminate
 from tidemark.frontier import Frontier
 from tidemark.persist import commands
 from tidemark.persist.blob import Blob
@@ -97,22 +96,18 @@ def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = No
         for part in stager.write(merged, schema=len(state.schemas) - 1):
             new.append(part)
             pa.default_memory_pool().release_unused()
-        parts, splits = _laid_out([tuple(new), *others])
-        batch = Batch(batches[0].lower, last.upper, state.since, parts, splits)
-        done = machine.apply("compact", lambda s: commands.replace_batches(s, batches, batch))
-    except Indeterminate:
-        # Perhaps the shard now consists of these parts. Better to leave some garbage, which the
-        # floor will reach one day, than to delete them.
-        raise
-    except MissingPart:
+    except BaseException as error:
         _discard(stager, new)
         live = {part.key for part in machine.refresh().parts}
-        if live.issuperset(part.key for run in chosen for part in run):
-            raise
-        return False  # Someone else merged them first, and what they were is deleted.
-    except BaseException:
-        _discard(stager, new)
+        gone = not live.issuperset(part.key for run in chosen for part in run)
+        if isinstance(error, MissingPart) and gone:
+            return False  # Someone else merged them first, and what they were is deleted.
         raise
+    parts, splits = _laid_out([tuple(new), *others])
+    batch = Batch(batches[0].lower, last.upper, state.since, parts, splits)
+    # Whatever is raised from here on may be raised after the commit: perhaps the shard consists
+    # of the new parts by then. Only a plain False says that it does not.
+    done = machine.apply("compact", lambda s: commands.replace_batches(s, batches, batch))
     if not done:
         _discard(stager, new)
     return done

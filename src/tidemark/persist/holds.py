@@ -111,13 +111,14 @@ class Leases:
 
     def take(self, machine: Machine, as_of: int | None, *, parts: bool, purpose: str) -> Lease:
         """A lease at `as_of` (or the shard's since), on its parts too if `parts`."""
+        if as_of is not None:
+            check_time(machine.shard_id, as_of)
         hold_id = f"lease-{uuid4().hex}"
         since = Frontier(max(as_of, 0)) if as_of is not None else Frontier.MIN
         hold = Hold(since, seqno=0 if parts else None, purpose=f"{purpose} {whoami()}")
 
         def taken(state: State) -> tuple[State, object]:
-            if as_of is not None:
-                check_as_of(state, max(as_of, 0))
+            check_as_of(state, max(as_of, 0) if as_of is not None else None)
             now_ms = machine.clock.now_ms()
             leased = replace(hold, expires_ms=now_ms + self._config.lease_ms)
             return commands.set_hold(state, hold_id, leased, now_ms=now_ms)
@@ -170,6 +171,7 @@ class SinceHandle:
 
     def downgrade(self, since: Frontier) -> Frontier | EpochMismatch:
         """Allow compaction up to `since`; returns where the hold now is."""
+        commands.check_frontiers(self.shard_id, since)
         hold = Hold(since, self._epoch)
         clock = self._machine.clock
         return self._machine.apply(
@@ -184,7 +186,8 @@ class SinceHandle:
         )
 
 
-def check_as_of(state: State, as_of: int) -> None:
+def check_as_of(state: State, as_of: int | None) -> None:
+    """Refuse a time at which the shard cannot be read (None: any will do)."""
     if not state.exists:
         raise InvalidUsage(
             f"there is no shard {state.shard_id}: nothing was ever written to it",
@@ -192,11 +195,16 @@ def check_as_of(state: State, as_of: int) -> None:
         )
     if state.is_tombstone:
         raise AsOfBeforeSince(f"shard {state.shard_id} was dropped", hint="nothing is left of it")
-    if not state.since <= Frontier(as_of):
+    if as_of is not None and not state.since <= Frontier(as_of):
         raise AsOfBeforeSince(
             f"shard {state.shard_id} can be read from time {state.since} on, not at {as_of}",
             hint="read at a later time, or hold its since back",
         )
+
+
+def check_time(shard_id: str, time: int) -> None:
+    if type(time) is not int or not -1 <= time < 2**63 - 1:
+        raise InvalidUsage(f"shard {shard_id}: {time!r} is not a time that can be read at")
 
 
 def whoami() -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from tidemark.clock import Clock
-from tidemark.errors import Indeterminate, Unavailable
+from tidemark.errors import Indeterminate, TidemarkError, Unavailable
 from tidemark.persist.codec import decode, encode, replay
 from tidemark.persist.commands import expire
 from tidemark.persist.config import Config
@@ -75,7 +75,14 @@ class Machine:
         unsure: Indeterminate | None = None
         attempts = 0
         while True:
-            new, outcome = step(state)
+            try:
+                new, outcome = step(state)
+            except TidemarkError:
+                if fresh:
+                    raise
+                # What is wrong by a state of a while ago may be right by now.
+                state, fresh = self.refresh(), True
+                continue
             if new is state and fresh:
                 return outcome
             try:

@@ -89,12 +89,15 @@ class Maintenance:
             sweep = self._clock.monotonic() - swept >= SWEEP_EVERY
             if sweep:
                 swept = self._clock.monotonic()
-                self._blob.remove_leftovers()
-            for machine in self._due(everything=sweep):
-                if self._stop.is_set():
-                    return
-                if not _careful(machine, partial(self._look_after, machine, sweep=sweep)):
-                    self._retry_at[machine.shard_id] = self._clock.monotonic() + RETRY_AFTER
+                _careful("", self._blob.remove_leftovers)
+            _careful("", partial(self._round, sweep=sweep))
+
+    def _round(self, *, sweep: bool) -> None:
+        for machine in self._due(everything=sweep):
+            if self._stop.is_set():
+                return
+            if not _careful(machine.shard_id, partial(self._look_after, machine, sweep=sweep)):
+                self._retry_at[machine.shard_id] = self._clock.monotonic() + RETRY_AFTER
 
     def _due(self, *, everything: bool) -> list[Machine]:
         if everything and self._sweeps_all:
@@ -117,9 +120,8 @@ class Maintenance:
         if merge and not self._is_large(merge):
             compact(machine, self._blob, merge)
         elif merge and machine.shard_id not in self._large:
-            task = self._pool.submit(
-                _careful, machine, partial(compact, machine, self._blob, merge)
-            )
+            work = partial(compact, machine, self._blob, merge)
+            task = self._pool.submit(_careful, machine.shard_id, work)
             self._large[machine.shard_id] = (task, merge[-1].upper)
         if len(machine.cached.retired) >= (1 if sweep else RETIRED_DUE):
             collect(machine, self._blob)
@@ -131,13 +133,13 @@ class Maintenance:
         return memory > self._config.part_bytes
 
 
-def _careful(machine: Machine, work: Callable[[], object]) -> bool:
+def _careful(shard_id: str, work: Callable[[], object]) -> bool:
     """One shard's trouble must not end the upkeep of all the others. True if there was none."""
     try:
         work()
         return True
     except TidemarkError as error:
-        log.warning("maintenance failed, will try again", shard=machine.shard_id, error=str(error))
+        log.warning("maintenance failed, will try again", shard=shard_id, error=str(error))
     except Exception:
-        log.exception("maintenance failed, will try again", shard=machine.shard_id)
+        log.exception("maintenance failed, will try again", shard=shard_id)
     return False

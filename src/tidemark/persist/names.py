@@ -26,6 +26,13 @@ def check_shard_id(shard_id: str) -> str:
     return shard_id
 
 
+def check_hold(hold_id: str, epoch: int) -> None:
+    if not isinstance(hold_id, str) or not hold_id:
+        raise InvalidUsage(f"a hold's name is a string, got {hold_id!r}")
+    if type(epoch) is not int:
+        raise InvalidUsage(f"an epoch is a whole number, got {epoch!r}")
+
+
 def part_name(shard_id: str, now_ms: int) -> str:
     return f"{part_prefix(shard_id, now_ms)}.parquet"
 

@@ -162,8 +162,14 @@ def read_chunks(blob: Blob, part: Part, schema: pa.Schema) -> Iterator[pa.Table]
     with open_part(blob, part) as source:
         try:
             file = pq.ParquetFile(source, page_checksum_verification=True)
+            if file.metadata.num_rows != part.rows:
+                raise ValueError(f"it holds {file.metadata.num_rows} updates")
             for group in range(file.num_row_groups):
-                yield conform(file.read_row_group(group, use_threads=False), schema)
+                chunk = conform(file.read_row_group(group, use_threads=False), schema)
+                first, last = time_bounds(chunk)
+                if first < part.min_time or last > part.max_time:
+                    raise ValueError(f"it holds updates at times {first} to {last}")
+                yield chunk
         except DAMAGED as error:
             raise unreadable(part, error) from error
 
@@ -181,6 +187,12 @@ def open_part(blob: Blob, part: Part) -> pa.NativeFile:
     file = blob.open(part.key)
     if file is None:
         raise MissingPart(f"part {part.key} ({held(part)}) is missing", hint=LOST)
+    if file.size() != part.size:
+        with file:
+            raise Corruption(
+                f"part {part.key} ({held(part)}) has {file.size()} bytes, not {part.size}",
+                hint=LOST,
+            )
     return file
 
 
@@ -210,10 +222,13 @@ def held(part: Part) -> str:
 
 
 def _check_contents(part: Part, table: pa.Table) -> None:
-    if table.num_rows != part.rows or diff_sum(table) != part.diffs:
+    bounds = time_bounds(table) if table.num_rows else None
+    expected = (part.rows, part.diffs, (part.min_time, part.max_time))
+    if (table.num_rows, diff_sum(table), bounds) != expected:
         name = part.key or "inside the state"
+        times = f" at times {bounds[0]} to {bounds[1]}" if bounds else ""
         raise Corruption(
             f"part {name} ({held(part)}, sum of diffs {part.diffs}) holds {table.num_rows} "
-            f"updates, sum of diffs {diff_sum(table)}",
+            f"updates{times}, sum of diffs {diff_sum(table)}",
             hint=LOST,
         )

@@ -27,7 +27,7 @@ from tidemark.errors import Cancelled, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.persist import filters
 from tidemark.persist.filters import Filter
-from tidemark.persist.holds import Lease, Leases, check_as_of
+from tidemark.persist.holds import Lease, Leases, check_as_of, check_time
 from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart
 from tidemark.persist.runs import schema_of, split_runs, stream_runs
@@ -110,7 +110,8 @@ class ReadHandle:
         return self._stable(read)
 
     async def snapshot_async(self, as_of: int, *, timeout: float | None = None) -> pa.Table:
-        check_as_of(self._machine.cached, as_of)
+        check_time(self.shard_id, as_of)
+        check_as_of(self._machine.cached, max(as_of, 0))
         await self.wait_for_upper_past_async(as_of, timeout=timeout)
         return await asyncio.to_thread(self.snapshot, as_of, timeout=0)
 
@@ -119,14 +120,18 @@ class ReadHandle:
         self._await(as_of, None)
         with self.lease(as_of) as lease:
             runs = split_runs(lease.batches())
-            yield from stream_runs(
-                self._parts.blob,
-                lease.state,
-                runs,
-                horizon=as_of,
-                until=as_of + 1,
-                config=self._machine.config,
-            )
+            try:
+                yield from stream_runs(
+                    self._parts.blob,
+                    lease.state,
+                    runs,
+                    horizon=as_of,
+                    until=as_of + 1,
+                    config=self._machine.config,
+                )
+            except MissingPart:
+                lease.renew()  # Says so, if the reader was so slow that its lease has ended.
+                raise
 
     def updates(self, lower: Frontier, upper: Frontier) -> pa.Table:
         """What happened in [lower, upper), unconsolidated. `upper` must have been reached.
@@ -230,6 +235,7 @@ class ReadHandle:
         return reached
 
     def _await(self, as_of: int, timeout: float | None) -> None:
+        check_time(self.shard_id, as_of)
         if as_of < 0:
             raise InvalidUsage(f"shard {self.shard_id}: there is no time {as_of}")
         check_as_of(self._machine.cached, as_of)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 
-from tidemark.errors import Corruption, InvalidUsage, Unavailable
+from tidemark.errors import InvalidUsage, Unavailable
 from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
 from tidemark.persist.machine import Machine
@@ -29,6 +30,7 @@ class Staged(msgspec.Struct, frozen=True):
 
     shard_id: str
     runs: tuple[tuple[Part, ...], ...] = ()
+    id: str = msgspec.field(default_factory=lambda: uuid4().hex)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -45,8 +47,8 @@ class Staged(msgspec.Struct, frozen=True):
     def from_bytes(data: bytes) -> Staged:
         try:
             return msgspec.msgpack.decode(data, type=Staged)
-        except msgspec.MsgspecError as error:
-            raise Corruption(f"not a staged batch: {error}") from error
+        except (msgspec.MsgspecError, ValueError, TypeError) as error:
+            raise InvalidUsage(f"not a staged batch: {error}") from error
 
 
 def fuse(shard_id: str, batches: Iterable[Staged]) -> Staged:
@@ -55,8 +57,11 @@ def fuse(shard_id: str, batches: Iterable[Staged]) -> Staged:
     for batch in batches:
         if batch.shard_id != shard_id:
             raise InvalidUsage(f"a batch staged for shard {batch.shard_id}, not for {shard_id}")
+        for part in batch.parts:
+            if part.key is not None and not part.key.startswith(f"{shard_id}/"):
+                raise InvalidUsage(f"part {part.key} is not one of shard {shard_id}")
     keys = [part.key for batch in batches for part in batch.parts if part.key is not None]
-    if len(set(keys)) < len(keys):
+    if len({batch.id for batch in batches}) < len(batches) or len(set(keys)) < len(keys):
         raise InvalidUsage(f"a batch staged for shard {shard_id} was given twice")
     return Staged(shard_id, tuple(run for batch in batches for run in batch.runs))
 
@@ -114,9 +119,16 @@ class Stager:
         )
 
     def discard(self, batch: Staged) -> None:
-        """Delete its parts. What cannot be deleted now is garbage, and the floor reaches it."""
+        """Delete its parts, unless the shard has them. What cannot be deleted now is garbage, and
+        the floor reaches it."""
+        if not any(part.key is not None for part in batch.parts):
+            return
+        try:
+            used = self._machine.refresh().keys
+        except Unavailable:
+            return
         for part in batch.parts:
-            if part.key is not None:
+            if part.key is not None and part.key not in used:
                 with suppress(Unavailable):
                     self._blob.delete(part.key)
 
@@ -141,8 +153,10 @@ class Builder:
             self._flush(inline=False)
 
     def finish(self) -> Staged:
+        """All that was added since the last time, which is the caller's from now on."""
         self._flush(inline=not self._done)
-        return fuse(self._stager.shard_id, self._done)
+        done, self._done = self._done, []
+        return fuse(self._stager.shard_id, done)
 
     def discard(self) -> None:
         """Delete what was written so far; the updates are given up."""
@@ -158,8 +172,14 @@ class Builder:
             self._done.append(self._stager.stage(updates, schema=self._number, inline=inline))
 
 
+MOST_COPIES = 2**48
+"""Of one row in one update."""
+
+
 def check_updates(shard_id: str, updates: pa.Table, schema: pa.Schema) -> None:
     """Refuse what is not a table of the shard's updates."""
+    if not isinstance(updates, pa.Table):
+        raise InvalidUsage(f"shard {shard_id} takes Arrow tables, got {type(updates).__name__}")
     if updates.schema != schema:
         raise InvalidUsage(
             f"shard {shard_id} takes updates of ({_columns(schema)}), got ({_columns(updates.schema)})"
@@ -167,6 +187,11 @@ def check_updates(shard_id: str, updates: pa.Table, schema: pa.Schema) -> None:
     for name in (TIME, DIFF):
         if updates[name].null_count:
             raise InvalidUsage(f"shard {shard_id}: an update has no {name}")
+    for field in schema:
+        if not field.nullable and updates[field.name].null_count:
+            raise InvalidUsage(f"shard {shard_id}: a null in {field.name}, which is not nullable")
+    if updates.num_rows and abs(updates[DIFF].to_numpy()).max() > MOST_COPIES:
+        raise InvalidUsage(f"shard {shard_id}: a _diff beyond {MOST_COPIES}; sums would overflow")
 
 
 def _columns(schema: pa.Schema) -> str:

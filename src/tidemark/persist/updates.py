@@ -23,6 +23,23 @@ META_FIELDS = (
 )
 
 
+_STORABLE = (
+    pa.types.is_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_decimal128,
+    pa.types.is_boolean,
+    pa.types.is_date32,
+    pa.types.is_time,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+"""Types that can be hashed, grouped and written as Parquet: rows of others could not be summed."""
+
+
 def updates_schema(row: pa.Schema) -> pa.Schema:
     """The schema of updates of rows of schema `row`."""
     for name in row.names:
@@ -30,6 +47,12 @@ def updates_schema(row: pa.Schema) -> pa.Schema:
             raise InvalidUsage(f'column "{name}": names that begin with _ are reserved')
     if len(set(row.names)) != len(row.names):
         raise InvalidUsage(f"column names repeat: {', '.join(row.names)}")
+    for field in row:
+        if not any(accepts(field.type) for accepts in _STORABLE):
+            raise InvalidUsage(
+                f'column "{field.name}": values of type {field.type} cannot be stored',
+                hint="lists and structs can be kept as JSON text",
+            )
     return pa.schema([*row, *META_FIELDS])
 
 

@@ -12,15 +12,18 @@ import pyarrow as pa
 from tidemark.errors import Indeterminate, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.persist import commands
-from tidemark.persist.commands import Appended, SchemaMismatch, UpperMismatch
+from tidemark.persist.commands import Appended, SchemaMismatch, UpperMismatch, check_frontiers
 from tidemark.persist.machine import Machine
 from tidemark.persist.runs import schema_of
 from tidemark.persist.source import PartSource
 from tidemark.persist.staging import Builder, Staged, Stager, check_updates, fuse
 from tidemark.persist.state import Batch
-from tidemark.persist.updates import between, concat, time_bounds, updates_schema
+from tidemark.persist.updates import between, concat, row_names, time_bounds, updates_schema
 
 Updates = pa.Table | Staged | Sequence[Staged] | None
+
+GIVEN = "given:"
+"""How tokens begin that callers chose."""
 
 
 class WriteHandle:
@@ -40,7 +43,7 @@ class WriteHandle:
         self._number: int | None = None
         # The token in the state is that of the writer's last append, so there is one at a time.
         self._lock = threading.Lock()
-        missing = [name for name in key if name not in schema.names]
+        missing = [name for name in key if name not in row_names(schema)]
         if missing:
             raise InvalidUsage(f"shard {self.shard_id}: key columns {missing} are not in its rows")
 
@@ -74,18 +77,21 @@ class WriteHandle:
         append loses or fails), or None for progress alone. A caller that is left unsure by
         `Indeterminate` may repeat its last append with the same `token`: it happens once.
         """
+        token = self._token(token)
+        check_frontiers(self.shard_id, lower, upper)
         if not isinstance(updates, pa.Table):
-            given = (updates,) if isinstance(updates, Staged) else updates or ()
-            return self._append(fuse(self.shard_id, given), lower, upper, token)
+            staged = fuse(self.shard_id, self._staged(updates))
+            self._check_there(staged)
+            return self._append(staged, lower, upper, token)
         self._check_bounds(updates, lower, upper)
         # Losing is cheap to foresee and dear to find out after writing parts.
-        if token is None and lower < self.upper:
+        if not token.startswith(GIVEN) and lower < self.upper:
             return UpperMismatch(self.fetch_upper())
         staged = self._stage(updates)
         # After an error the parts stay: the append may have happened.
         outcome = self._append(staged, lower, upper, token)
-        if isinstance(outcome, UpperMismatch) or token is not None:
-            self._discard_unused(staged)
+        if isinstance(outcome, UpperMismatch) or token.startswith(GIVEN):
+            self.discard(staged)  # It lost, or its first attempt had succeeded.
         return outcome
 
     def append(
@@ -93,17 +99,15 @@ class WriteHandle:
     ) -> Appended | UpperMismatch:
         """For writers of identical data: what is already there is cut off, a gap is a mismatch.
 
-        A staged batch is used up: the shard has it, or its parts are deleted.
+        A staged batch stays its owner's, who discards it when nobody will append it any more.
         """
+        check_frontiers(self.shard_id, lower, upper)
         if isinstance(updates, Staged):
             if self.fetch_upper() == lower:
                 outcome = self.compare_and_append(updates, lower=lower, upper=upper)
                 if isinstance(outcome, Appended):
                     return outcome
-            batch, updates = updates, self._read_staged(updates)
-            outcome = self.append(updates, lower=lower, upper=upper)
-            self.discard(batch)
-            return outcome
+            return self.append(self._read_staged(updates), lower=lower, upper=upper)
         self._check_bounds(updates, lower, upper)
         while True:
             current = self.fetch_upper()
@@ -120,9 +124,10 @@ class WriteHandle:
 
     def advance_upper(self, upper: Frontier) -> Frontier:
         """Move the upper to at least `upper` with no data."""
+        check_frontiers(self.shard_id, upper)
         current = self.fetch_upper()
         while current < upper:
-            outcome = self._append(Staged(self.shard_id), current, upper, None)
+            outcome = self._append(Staged(self.shard_id), current, upper, self._token(None))
             current = outcome[0]
         return current
 
@@ -163,14 +168,13 @@ class WriteHandle:
         return self._stager.stage(updates, schema=number, inline=inline)
 
     def _append(
-        self, staged: Staged, lower: Frontier, upper: Frontier, token: str | None
+        self, staged: Staged, lower: Frontier, upper: Frontier, token: str
     ) -> Appended | UpperMismatch:
         self.register()
         flushed = self._flush_inline(staged)
         runs = flushed.runs
         splits = [sum(len(run) for run in runs[:at]) for at in range(1, len(runs))]
         batch = Batch(lower, upper, Frontier.MIN, flushed.parts, tuple(splits))
-        token = token or str(next(self._tokens))
         clock, config = self._machine.clock, self._machine.config
         begun = clock.now_ms()
         with self._lock:
@@ -206,11 +210,44 @@ class WriteHandle:
         kept = tuple(run for run in staged.runs if all(part.inline is None for part in run))
         return Staged(self.shard_id, kept + small.runs)
 
-    def _discard_unused(self, staged: Staged) -> None:
-        """Delete what the shard does not refer to: it lost, or its first attempt had succeeded."""
-        used = self._machine.cached.keys
-        kept = tuple(p for p in staged.parts if p.key is not None and p.key not in used)
-        self.discard(Staged(self.shard_id, (kept,)))
+    def _token(self, given: str | None) -> str:
+        """The caller's token, or one of our own that no caller's can equal."""
+        if given is None:
+            return str(next(self._tokens))
+        if not isinstance(given, str):
+            raise InvalidUsage(f"a token is a string, got {given!r}")
+        return f"{GIVEN}{given}"
+
+    def _staged(self, updates: Staged | Sequence[Staged] | None) -> tuple[Staged, ...]:
+        if updates is None:
+            return ()
+        given = (updates,) if isinstance(updates, Staged) else updates
+        if isinstance(given, list | tuple) and all(isinstance(one, Staged) for one in given):
+            return tuple(given)
+        raise InvalidUsage(
+            f"shard {self.shard_id} takes an Arrow table, staged batches or None, "
+            f"got {type(updates).__name__}"
+        )
+
+    def _check_there(self, staged: Staged) -> None:
+        """A batch that was discarded, or staged elsewhere, must not become part of the shard."""
+        self.register()
+        for part in staged.parts:
+            if part.schema >= len(self._machine.cached.schemas):
+                raise InvalidUsage(
+                    f"shard {self.shard_id}: a batch was staged under an unknown schema",
+                    hint="it was staged in another place; stage the updates here",
+                )
+            if part.key is None:
+                continue
+            file = self._parts.blob.open(part.key)
+            if file is None:
+                raise InvalidUsage(
+                    f"part {part.key} of a staged batch is not there: it was discarded, or staged "
+                    "in another place",
+                    hint="stage the updates again; nothing was appended",
+                )
+            file.close()
 
     def _read_staged(self, batch: Staged) -> pa.Table:
         if any(part.schema != self.register() for part in batch.parts):
