@@ -362,18 +362,18 @@ def test_history_follows(own: tuple[Path, PersistClient]):
 
 def test_compact_and_gc(own: tuple[Path, PersistClient]):
     folder, client = own
-    fill(client, "s1", 9)
-    client.open_critical_since("s1").downgrade(Frontier(80))
-    before = contents(folder, "s1", 89)
+    fill(client, "s1", 50)
+    client.open_critical_since("s1").downgrade(Frontier(490))
+    before = contents(folder, "s1", 499)
     (row,) = document("shard", "compact", "s1", "--data", folder)["shards"]
     assert row["merges"] >= 1
-    assert row["after"]["batches"] < row["before"]["batches"] == 9
+    assert row["after"]["batches"] < row["before"]["batches"] == 50
     shown = tidemark("shard", "compact", "--all", "--full", "--data", folder).stdout
     assert "shard gc" in shown
     state = client.state("s1")
     assert len(state.batches) == 1
     assert state.retired
-    assert ordered(contents(folder, "s1", 89)) == ordered(before)
+    assert ordered(contents(folder, "s1", 499)) == ordered(before)
     again = json.loads(typed("shard", "compact", "s1", "--full", "--json", "--data", folder).stdout)
     assert again["shards"][0]["merges"] == 0
 
@@ -384,7 +384,7 @@ def test_compact_and_gc(own: tuple[Path, PersistClient]):
     assert "deleted" in shown
     assert not client.state("s1").retired
     assert {key for key, _ in client.blob.list("s1/")} == client.state("s1").keys
-    assert ordered(contents(folder, "s1", 89)) == ordered(before)
+    assert ordered(contents(folder, "s1", 499)) == ordered(before)
 
 
 def test_gc_says_who_pins(own: tuple[Path, PersistClient]):

@@ -223,7 +223,6 @@ def test_values_of_every_kind_are_within_their_statistics():
         "ts": pa.array([datetime(1969, 1, 1), None], pa.timestamp("us", "UTC")),
         "s": pa.array(["", "\U0010ffff" * 50]),
         "z": pa.array([b"\0", b"\xff"]),
-        "l": pa.array([[1, None], None], pa.list_(pa.int64())),
         "none": pa.nulls(2, pa.string()),
     }
     table = pa.table(values)

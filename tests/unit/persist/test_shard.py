@@ -470,7 +470,7 @@ class Shard(RuleBasedStateMachine):
     def filtered(self, name, name_of):
         state = self.state
         as_of = self.model.upper - 1
-        if Frontier(as_of) < state.since or not self.model.upper:
+        if not self.model.upper or Frontier(as_of) < state.since:
             return
         width, filter, passes = FILTERS[name_of]
         if len(state.schemas) < width:
