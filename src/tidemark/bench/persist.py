@@ -46,7 +46,7 @@ class Size(NamedTuple):
     memory_mib: int
 
 
-QUICK = Size(300, 150, 1_200, 600, 2, 24, 16)
+QUICK = Size(300, 150, 1_200, 600, 2, 24, 32)
 FULL = Size(1_000, 400, 10_000, 5_000, 5, 160, 64)
 
 
