@@ -128,7 +128,7 @@ class S3Blob:
     def set(self, key: str, value: bytes | memoryview) -> None:
         check_key(key)
         # Above a few MiB this becomes a multipart upload, which appears whole or not at all.
-        self._call(f"write {key}", lambda: obstore.put(self._store, key, value))
+        self._call(f"write {key}", lambda: obstore.put(self._store, key, bytes(value)))
 
     def delete(self, key: str) -> int | None:
         check_key(key)
