@@ -1,6 +1,9 @@
-"""Arrow tables as bytes and back: inside a shard's state, in the commit log, between processes."""
+"""Arrow tables and schemas as bytes and back: inside a shard's state, in the commit log, between
+processes."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -20,3 +23,12 @@ def encode_table(table: pa.Table, *, compress: bool = False) -> bytes:
 
 def decode_table(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(data), options=_READ).read_all()
+
+
+def encode_schema(schema: pa.Schema) -> bytes:
+    return schema.serialize().to_pybytes()
+
+
+@lru_cache(maxsize=1_000)
+def decode_schema(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))

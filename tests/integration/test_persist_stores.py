@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -69,14 +70,13 @@ def test_writers_followers_and_upkeep_at_once(stores: dict[str, str]):
 
     listening = threading.Thread(target=follow, daemon=True)
     listening.start()
-    writing = [
-        threading.Thread(target=append_all, args=(client, f"w{n}", 25, 1 + 3_000 * n))
-        for n, client in enumerate(clients)
-    ]
-    for thread in writing:
-        thread.start()
-    for thread in writing:
-        thread.join()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        writing = [
+            pool.submit(append_all, client, f"w{n}", 25, 1 + 3_000 * n)
+            for n, client in enumerate(clients)
+        ]
+    for done in writing:
+        done.result()
     expected = Counter({"first-0": 1} | {f"w{n}-{i}": 1 for n in range(3) for i in range(25)})
     eventually("the follower has heard all", lambda: heard == expected)
     follower.close()

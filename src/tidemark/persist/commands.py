@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from tidemark.errors import Corruption, InvalidUsage
 from tidemark.frontier import Frontier
+from tidemark.ipc import decode_schema
 from tidemark.persist.names import is_staged_before
 from tidemark.persist.state import Batch, Hold, Part, Retired, State, WriterState
 from tidemark.persist.updates import META_FIELDS
@@ -289,7 +290,7 @@ def spelled(schema: bytes | pa.Schema) -> str:
 
 
 def _rows(schema: bytes) -> list[pa.Field]:
-    return list(pa.ipc.read_schema(pa.py_buffer(schema)))[: -len(META_FIELDS)]
+    return list(decode_schema(schema))[: -len(META_FIELDS)]
 
 
 def _given_up(state: State, parts: tuple[Part, ...]) -> str | None:

@@ -14,7 +14,6 @@ others in the new batch for the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 
 import pyarrow as pa
@@ -25,9 +24,9 @@ from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
 from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart
-from tidemark.persist.runs import Run, is_ordered, split_runs, stream_runs
+from tidemark.persist.runs import is_ordered, split_runs, stream_runs
 from tidemark.persist.staging import Staged, Stager
-from tidemark.persist.state import Batch, Part, State
+from tidemark.persist.state import Batch, Part, Run, State
 
 COPIES = 6
 """How much memory goes into holding something: itself, its hashes, its sorted copy, and what the
@@ -96,15 +95,16 @@ def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = No
         for part in stager.write(merged, schema=len(state.schemas) - 1):
             new.append(part)
             pa.default_memory_pool().release_unused()
-    except BaseException as error:
+    except MissingPart:
         _discard(stager, new)
         live = {part.key for part in machine.refresh().parts}
-        gone = not live.issuperset(part.key for run in chosen for part in run)
-        if isinstance(error, MissingPart) and gone:
-            return False  # Someone else merged them first, and what they were is deleted.
+        if live.issuperset(part.key for run in chosen for part in run if part.key is not None):
+            raise
+        return False  # Someone else merged them first, and what they were is deleted.
+    except BaseException:
+        _discard(stager, new)
         raise
-    parts, splits = _laid_out([tuple(new), *others])
-    batch = Batch(batches[0].lower, last.upper, state.since, parts, splits)
+    batch = Batch.of(batches[0].lower, last.upper, state.since, [tuple(new), *others])
     # Whatever is raised from here on may be raised after the commit: perhaps the shard consists
     # of the new parts by then. Only a plain False says that it does not.
     done = machine.apply("compact", lambda s: commands.replace_batches(s, batches, batch))
@@ -124,16 +124,6 @@ def affordable(runs: list[Run], config: Config) -> tuple[list[Run], list[Run]]:
         if left < 0 and at >= 2:
             return runs[:at], runs[at:]
     return runs, []
-
-
-def _laid_out(runs: Iterable[Run]) -> tuple[tuple[Part, ...], tuple[int, ...]]:
-    parts: list[Part] = []
-    splits = []
-    for run in runs:
-        if run and parts:
-            splits.append(len(parts))
-        parts += run
-    return tuple(parts), tuple(splits)
 
 
 def _discard(stager: Stager, parts: list[Part]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 KIB, MIB = 1024, 1024 * 1024
-SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+MINUTE, HOUR = 60_000, 3_600_000
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tidemark.errors import InvalidUsage
-from tidemark.ipc import decode_table
+from tidemark.ipc import decode_table, encode_schema
 from tidemark.persist.blob import FileBlob, sync_folder
 from tidemark.persist.client import PersistClient
 from tidemark.persist.names import part_prefix
@@ -96,7 +96,7 @@ def stage_frame(
     if not isinstance(blob, FileBlob):
         raise InvalidUsage("large batches can so far be staged into a file:// blob only")
     schemas = client.state(shard_id).schemas
-    encoded = schema.serialize().to_pybytes()
+    encoded = encode_schema(schema)
     number = schemas.index(encoded) if encoded in schemas else len(schemas)
     prefix = part_prefix(shard_id, client.clock.now_ms())
     folder = blob.path(prefix)

@@ -40,7 +40,7 @@ from msgspec.structs import replace
 from tidemark.clock import SYSTEM_CLOCK, Clock
 from tidemark.errors import Corruption, TidemarkError, Unavailable
 from tidemark.frontier import Frontier
-from tidemark.ipc import decode_table
+from tidemark.ipc import decode_schema, decode_table
 from tidemark.persist import filters
 from tidemark.persist.blob import Blob
 from tidemark.persist.codec import Version, decode, patch, replay
@@ -300,7 +300,7 @@ class _Fsck:
         for number, encoded in enumerate(state.schemas):
             subject = f"schema {number}"
             try:
-                schema = pa.ipc.read_schema(pa.py_buffer(encoded))
+                schema = decode_schema(encoded)
             except Exception as error:
                 self.error("S6", subject, f"cannot be read: {error}", RESTORE_LOG)
                 schemas.append(None)

@@ -103,7 +103,7 @@ class Maintenance:
         if everything and self._sweeps_all:
             return self._everyone()
         now = self._clock.monotonic()
-        again = {name for name, at in self._retry_at.items() if at <= now}
+        again = {name for name, at in list(self._retry_at.items()) if at <= now}
         for name in again:
             del self._retry_at[name]
         with self._lock:
@@ -120,13 +120,16 @@ class Maintenance:
         if merge and not self._is_large(merge):
             compact(machine, self._blob, merge)
         elif merge and machine.shard_id not in self._large:
-            work = partial(compact, machine, self._blob, merge)
-            task = self._pool.submit(_careful, machine.shard_id, work)
+            task = self._pool.submit(self._merge_large, machine, merge)
             self._large[machine.shard_id] = (task, merge[-1].upper)
         if len(machine.cached.retired) >= (1 if sweep else RETIRED_DUE):
             collect(machine, self._blob)
         if sweep:
             collect_leaked(machine, self._blob, older_than_ms=self._config.leak_after_ms)
+
+    def _merge_large(self, machine: Machine, merge: tuple[Batch, ...]) -> None:
+        if not _careful(machine.shard_id, partial(compact, machine, self._blob, merge)):
+            self._retry_at[machine.shard_id] = self._clock.monotonic() + RETRY_AFTER
 
     def _is_large(self, merge: tuple[Batch, ...]) -> bool:
         memory = sum(part.memory for batch in merge for part in batch.parts)

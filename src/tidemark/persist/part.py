@@ -7,7 +7,7 @@ order (`order`), so that merges can stream through them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +21,6 @@ from tidemark.persist.config import Config
 from tidemark.persist.filters import Predicate
 from tidemark.persist.state import Part
 from tidemark.persist.updates import ERR, META_FIELDS, diff_sum, time_bounds
-
-Names = Callable[[], str]
-"""Makes up the name of the next part."""
-
 
 SAMPLE_ROWS = 512
 """By how many of its first rows it is judged how a column is best encoded."""

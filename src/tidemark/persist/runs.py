@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 import pyarrow as pa
 
+from tidemark.ipc import decode_schema
 from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
 from tidemark.persist.merge import merge_runs
 from tidemark.persist.order import sort
 from tidemark.persist.part import read_chunks, read_part
-from tidemark.persist.state import Batch, Part, State
+from tidemark.persist.state import Batch, Run, State
 from tidemark.persist.updates import advance, between, concat, consolidate
-
-Run = tuple[Part, ...]
 
 
 def schema_of(state: State) -> pa.Schema:
     """The newest schema of the shard's updates."""
-    return decoded_schema(state.schemas[-1])
-
-
-@lru_cache(maxsize=1_000)
-def decoded_schema(encoded: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(encoded))
+    return decode_schema(state.schemas[-1])
 
 
 def split_runs(batches: Iterable[Batch]) -> list[Run]:

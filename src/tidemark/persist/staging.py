@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tidemark.errors import InvalidUsage, Unavailable
 from tidemark.persist.blob import Blob
+from tidemark.persist.commands import spelled
 from tidemark.persist.config import Config
 from tidemark.persist.machine import Machine
 from tidemark.persist.names import part_name
@@ -182,7 +183,7 @@ def check_updates(shard_id: str, updates: pa.Table, schema: pa.Schema) -> None:
         raise InvalidUsage(f"shard {shard_id} takes Arrow tables, got {type(updates).__name__}")
     if updates.schema != schema:
         raise InvalidUsage(
-            f"shard {shard_id} takes updates of ({_columns(schema)}), got ({_columns(updates.schema)})"
+            f"shard {shard_id} takes updates of ({spelled(schema)}), got ({spelled(updates.schema)})"
         )
     for name in (TIME, DIFF):
         if updates[name].null_count:
@@ -190,9 +191,6 @@ def check_updates(shard_id: str, updates: pa.Table, schema: pa.Schema) -> None:
     for field in schema:
         if not field.nullable and updates[field.name].null_count:
             raise InvalidUsage(f"shard {shard_id}: a null in {field.name}, which is not nullable")
-    if updates.num_rows and abs(updates[DIFF].to_numpy()).max() > MOST_COPIES:
+    diffs = updates[DIFF].to_numpy()
+    if len(diffs) and not -MOST_COPIES <= diffs.min() <= diffs.max() <= MOST_COPIES:
         raise InvalidUsage(f"shard {shard_id}: a _diff beyond {MOST_COPIES}; sums would overflow")
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -19,8 +19,8 @@ that would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -58,6 +58,10 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     stats: dict[str, ColumnStats] = {}
 
 
+Run = tuple[Part, ...]
+"""Parts in run order, one after the other; or a single part that is not ordered."""
+
+
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     lower: Frontier
     upper: Frontier
@@ -65,6 +69,13 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[Part, ...] = ()
     splits: tuple[int, ...] = ()
     """Where, among `parts`, a new run begins (the first begins at 0)."""
+
+    @staticmethod
+    def of(lower: Frontier, upper: Frontier, since: Frontier, runs: Iterable[Run]) -> Batch:
+        """A batch of these runs; empty ones count for nothing."""
+        runs = [run for run in runs if run]
+        ends = tuple(accumulate(len(run) for run in runs))
+        return Batch(lower, upper, since, tuple(p for run in runs for p in run), ends[:-1])
 
     @property
     def rows(self) -> int:
@@ -75,7 +86,7 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(part.diffs for part in self.parts)
 
     @property
-    def runs(self) -> list[tuple[Part, ...]]:
+    def runs(self) -> list[Run]:
         """Sequences of parts in run order; a part that is not ordered is one of its own."""
         edges = [0, *self.splits, len(self.parts)] if self.parts else []
         return [self.parts[a:b] for a, b in pairwise(edges)]

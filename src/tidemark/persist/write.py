@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tidemark.errors import Indeterminate, InvalidUsage
 from tidemark.frontier import Frontier
+from tidemark.ipc import encode_schema
 from tidemark.persist import commands
 from tidemark.persist.commands import Appended, SchemaMismatch, UpperMismatch, check_frontiers
 from tidemark.persist.machine import Machine
@@ -20,7 +21,7 @@ from tidemark.persist.staging import Builder, Staged, Stager, check_updates, fus
 from tidemark.persist.state import Batch
 from tidemark.persist.updates import between, concat, row_names, time_bounds, updates_schema
 
-Updates = pa.Table | Staged | Sequence[Staged] | None
+Appendable = pa.Table | Staged | Sequence[Staged] | None
 
 GIVEN = "given:"
 """How tokens begin that callers chose."""
@@ -69,7 +70,7 @@ class WriteHandle:
         self._stager.discard(batch)
 
     def compare_and_append(
-        self, updates: Updates, *, lower: Frontier, upper: Frontier, token: str | None = None
+        self, updates: Appendable, *, lower: Frontier, upper: Frontier, token: str | None = None
     ) -> Appended | UpperMismatch:
         """Append as the batch [lower, upper) if and only if the shard's upper is `lower`.
 
@@ -137,7 +138,7 @@ class WriteHandle:
         None if it is done; a mismatch if someone else gave the shard another schema first.
         """
         updates = updates_schema(schema)
-        expected, encoded = self.register(), _encoded(updates)
+        expected, encoded = self.register(), encode_schema(updates)
         outcome = self._machine.apply(
             "evolve_schema", lambda state: commands.evolve_schema(state, expected, encoded)
         )
@@ -155,7 +156,7 @@ class WriteHandle:
     def register(self) -> int:
         """Make the schema known; its number in the shard's state."""
         if self._number is None:
-            encoded = _encoded(self.schema)
+            encoded = encode_schema(self.schema)
             self._number = self._machine.apply(
                 "register_schema",
                 lambda state: commands.register_schema(state, encoded, self._key),
@@ -172,9 +173,7 @@ class WriteHandle:
     ) -> Appended | UpperMismatch:
         self.register()
         flushed = self._flush_inline(staged)
-        runs = flushed.runs
-        splits = [sum(len(run) for run in runs[:at]) for at in range(1, len(runs))]
-        batch = Batch(lower, upper, Frontier.MIN, flushed.parts, tuple(splits))
+        batch = Batch.of(lower, upper, Frontier.MIN, flushed.runs)
         clock, config = self._machine.clock, self._machine.config
         begun = clock.now_ms()
         with self._lock:
@@ -261,7 +260,3 @@ class WriteHandle:
         check_updates(self.shard_id, updates, self.schema)
         times = list(time_bounds(updates)) if updates.num_rows else []
         commands.check_bounds(self.shard_id, lower, upper, times)
-
-
-def _encoded(schema: pa.Schema) -> bytes:
-    return schema.serialize().to_pybytes()

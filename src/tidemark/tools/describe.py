@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.errors import InvalidUsage, TidemarkError
+from tidemark.ipc import decode_schema
 from tidemark.persist import PersistClient
 from tidemark.persist.runs import schema_of
 from tidemark.persist.state import Batch, Part, State
@@ -156,7 +157,7 @@ def inspected(
 
 
 def _schema(encoded: bytes) -> list[dict[str, Any]]:
-    schema = pa.ipc.read_schema(pa.py_buffer(encoded))
+    schema = decode_schema(encoded)
     return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in schema]
 
 

@@ -5,26 +5,21 @@ PostgreSQL is a real server, in a schema of its own for each test.
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from uuid import uuid4
 
-import psycopg
 import pytest
+from heard import Heard
 
-from services import PostgresServer
 from tidemark.errors import (
-    Corruption,
     Determinate,
     Indeterminate,
     InvalidUsage,
@@ -38,16 +33,6 @@ from tidemark.persist.sqlite import SqliteConsensus
 from unreliable import FLAKY, UnreliableConsensus
 
 Open = Callable[[], Consensus]
-
-
-@pytest.fixture
-def sqlite_uri(tmp_path: Path) -> str:
-    return f"sqlite://{tmp_path / 'deep' / 'consensus'}"
-
-
-@pytest.fixture
-def schema_uri(postgres_server: PostgresServer) -> str:
-    return postgres_server.uri(f"s_{uuid4().hex}")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -153,23 +138,6 @@ def test_any_bytes_and_any_name(open_consensus: Open):
         assert consensus.head(key) == Versioned(0, every)
         assert isinstance(consensus.scan(key)[0].data, bytes)
     assert consensus.keys() == sorted(["plain", "with 'quotes' and %s", "ü", "k" * 9_000])
-
-
-class Heard:
-    """Collects wakes, and waits for them."""
-
-    def __init__(self) -> None:
-        self.keys: list[str | None] = []
-        self._came = threading.Condition()
-
-    def __call__(self, key: str | None) -> None:
-        with self._came:
-            self.keys.append(key)
-            self._came.notify_all()
-
-    def wait(self, key: str | None, *, seconds: float = 20) -> bool:
-        with self._came:
-            return self._came.wait_for(lambda: key in self.keys, seconds)
 
 
 def test_watch(open_consensus: Open):
@@ -513,239 +481,6 @@ class TestProcesses:
                 assert heard.wait(key)
             stop()
             ringer.stdin.close()
-
-
-class TestSqlite:
-    def test_garbage_is_told_as_damage(self, tmp_path: Path):
-        path = tmp_path / "consensus"
-        path.write_bytes(b"not a database at all" * 100)
-        with pytest.raises(Corruption, match="damaged"):
-            SqliteConsensus(path).head("k")
-        assert path.read_bytes() == b"not a database at all" * 100, "and left for inspection"
-
-    def test_a_damaged_page_is_told_as_damage(self, tmp_path: Path):
-        path = tmp_path / "consensus"
-        with closing(SqliteConsensus(path)) as consensus:
-            for n in range(50):
-                consensus.compare_and_set(f"k{n}", Versioned(0, b"x" * 1000))
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        with open(path, "r+b") as file:
-            file.seek(4096)
-            file.write(b"\xff" * (os.path.getsize(path) - 4096))
-        with closing(SqliteConsensus(path)) as consensus, pytest.raises(Corruption):
-            consensus.scan("k1")
-
-    def test_a_read_only_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        path = tmp_path / "consensus"
-        with closing(SqliteConsensus(path)) as consensus:
-            assert consensus.compare_and_set("k", Versioned(0, b""))
-            assert consensus._writer is not None
-            consensus._writer.execute("PRAGMA query_only = ON")  # Root may write any file.
-            with pytest.raises(Determinate, match="cannot write"):
-                consensus.compare_and_set("k", Versioned(1, b""))
-            assert consensus.head("k") == Versioned(0, b"")
-
-    def test_a_folder_in_its_place(self, tmp_path: Path):
-        (tmp_path / "consensus").mkdir()
-        with pytest.raises(Determinate, match="cannot write"):
-            SqliteConsensus(tmp_path / "consensus")
-        (tmp_path / "file").write_bytes(b"")
-        with pytest.raises(Determinate, match="cannot make"):
-            SqliteConsensus(tmp_path / "file" / "below" / "consensus")
-
-    def test_a_full_disk(self, tiny_disk: Path):
-        with closing(SqliteConsensus(tiny_disk / "consensus")) as consensus:
-            seqno = 0
-
-            def commit_one() -> None:
-                nonlocal seqno
-                assert consensus.compare_and_set("k", Versioned(seqno, b"x" * 50_000))
-                seqno += 1
-
-            with pytest.raises(Determinate, match="disk full") as caught:
-                deque(iter(commit_one, "never"), maxlen=0)
-            assert caught.value.sqlstate == "53100"
-            assert seqno > 3
-            head = consensus.head("k")
-            assert head is not None
-            assert head.seqno == seqno - 1, "what was told done is there, the rest is not"
-        with closing(SqliteConsensus(tiny_disk / "consensus")) as consensus:
-            assert [version.seqno for version in consensus.scan("k")] == list(range(seqno))
-
-    def test_durability_is_full(self, tmp_path: Path):
-        with closing(SqliteConsensus(tmp_path / "consensus")) as consensus:
-            assert consensus._writer is not None
-            assert consensus._writer.execute("PRAGMA synchronous").fetchone() == (2,)
-            assert consensus._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-    def test_a_file_of_the_first_version(self, tmp_path: Path):
-        with closing(sqlite3.connect(tmp_path / "consensus")) as old:
-            old.execute(
-                "CREATE TABLE consensus (key TEXT NOT NULL, seqno INTEGER NOT NULL,"
-                " data BLOB NOT NULL, PRIMARY KEY (key, seqno)) WITHOUT ROWID"
-            )
-        with closing(SqliteConsensus(tmp_path / "consensus")) as consensus:
-            assert consensus.compare_and_set("k", Versioned(0, b"0"))
-            assert consensus.head("k") == Versioned(0, b"0")
-
-
-class TestPostgres:
-    def test_commits_are_synchronous_whatever_the_server_says(
-        self, postgres_server: PostgresServer, schema_uri: str
-    ):
-        with psycopg.connect(postgres_server.uri()) as plain:
-            assert plain.execute("SHOW synchronous_commit").fetchone() == ("off",)
-        with closing(PostgresConsensus(schema_uri)) as consensus:
-            connection = consensus._borrow()
-            assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
-            connection.close()
-
-    def test_the_server_is_killed_and_comes_back(
-        self, postgres_server: PostgresServer, schema_uri: str
-    ):
-        with closing(PostgresConsensus(schema_uri)) as consensus:
-            heard = Heard()
-            stop = consensus.watch(heard)
-            assert heard.wait(None)
-            for seqno in range(5):
-                assert consensus.compare_and_set("k", Versioned(seqno, b"x"))
-            postgres_server.kill()
-            try:
-                with pytest.raises(Determinate):
-                    consensus.head("k")
-                with pytest.raises(Determinate, match="cannot connect"):
-                    consensus.compare_and_set("k", Versioned(5, b"x"))
-                heard.keys.clear()
-            finally:
-                postgres_server.start()
-            head = consensus.head("k")
-            assert head == Versioned(4, b"x"), "what was told done survived"
-            assert consensus.compare_and_set("k", Versioned(5, b"x"))
-            assert heard.wait(None), "it listens again, and says so"
-            assert consensus.compare_and_set("j", Versioned(0, b"x"))
-            assert heard.wait("j")
-            stop()
-
-    def test_killed_in_the_middle_of_commits(
-        self, postgres_server: PostgresServer, schema_uri: str
-    ):
-        """What was told done is there; of what was doubtful, the head tells."""
-        with closing(PostgresConsensus(schema_uri)) as consensus:
-            enough = threading.Event()
-            logs = dict.fromkeys(range(3), 0)
-
-            def look(me: int) -> int | None:
-                """How long the log is, once the server tells."""
-                while not enough.wait(0.01):
-                    with suppress(Determinate):
-                        head = consensus.head(f"k{me}")
-                        return 0 if head is None else head.seqno + 1
-                return None
-
-            def write(me: int) -> None:
-                while not enough.is_set():
-                    possible = {logs[me]}
-                    try:
-                        new = Versioned(logs[me], b"%d" % logs[me])
-                        assert consensus.compare_and_set(f"k{me}", new)
-                        logs[me] += 1
-                        continue
-                    except Determinate:
-                        pass
-                    except Indeterminate:
-                        possible.add(logs[me] + 1)
-                    found = look(me)
-                    if found is not None:
-                        assert found in possible
-                        logs[me] = found
-
-            with ThreadPoolExecutor(3) as pool:
-                writers = [pool.submit(write, me) for me in range(3)]
-                try:
-                    for _ in range(2):
-                        before = dict(logs)
-                        while any(logs[me] < before[me] + 5 for me in logs):
-                            assert not any(writer.done() for writer in writers)
-                            enough.wait(0.005)
-                        postgres_server.kill()
-                        postgres_server.start()
-                finally:
-                    enough.set()
-                for writer in writers:
-                    writer.result()
-            for me, length in logs.items():
-                seqnos = [version.seqno for version in consensus.scan(f"k{me}")]
-                assert seqnos[:length] == list(range(length))
-                assert len(seqnos) <= length + 1
-
-    def test_nobody_there(self, postgres_server: PostgresServer):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            uri = f"postgres://me:secret@127.0.0.1:{taken.getsockname()[1]}/db"
-            with pytest.raises(Determinate, match="is PostgreSQL running") as caught:
-                PostgresConsensus(uri)
-            assert "secret" not in str(caught.value)
-
-    def test_a_wrong_database_and_wrong_parameters(self, postgres_server: PostgresServer):
-        with pytest.raises(Determinate, match="does not exist"):
-            PostgresConsensus(postgres_server.uri().replace("/postgres", "/nowhere"))
-        with pytest.raises(InvalidUsage, match="colour"):
-            PostgresConsensus(f"{postgres_server.uri()}?colour=red")
-
-    @pytest.mark.parametrize("tail", ["host:port/db", "host/db?colour=red", "[host/db"])
-    def test_bad_addresses_are_told_without_the_password(self, tail: str):
-        with pytest.raises(InvalidUsage) as caught:
-            PostgresConsensus(f"postgres://me:secret@{tail}")
-        assert "secret" not in str(caught.value)
-
-    def test_a_read_only_server(self, postgres_server: PostgresServer, schema_uri: str):
-        with closing(PostgresConsensus(schema_uri)) as consensus:
-            connection = consensus._borrow()
-            connection.execute("SET default_transaction_read_only = on")
-            consensus._idle = [connection]
-            with pytest.raises(Determinate, match="read-only"):
-                consensus.compare_and_set("k", Versioned(0, b""))
-
-    def test_a_lost_connection_leaves_a_commit_open(
-        self, postgres_server: PostgresServer, schema_uri: str
-    ):
-        """The backend is ended while the commit waits for another transaction's lock."""
-        with closing(PostgresConsensus(schema_uri)) as consensus:
-            table = f"{schema_uri.partition('schema=')[2]}.consensus"
-            with (
-                psycopg.connect(postgres_server.uri()) as blocker,
-                psycopg.connect(postgres_server.uri(), autocommit=True) as killer,
-                ThreadPoolExecutor(1) as pool,
-            ):
-                blocker.execute(f"LOCK TABLE {table}")  # type: ignore[arg-type]
-                call = pool.submit(consensus.compare_and_set, "k", Versioned(0, b""))
-                ended = []
-                while not ended:
-                    ended = killer.execute(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                        " WHERE application_name = 'tidemark' AND wait_event_type = 'Lock'"
-                    ).fetchall()
-                with pytest.raises(Indeterminate):
-                    call.result()
-                blocker.rollback()
-            assert consensus.head("k") is None
-            assert consensus.compare_and_set("k", Versioned(0, b""))
-
-    def test_several_schemas_do_not_touch(self, postgres_server: PostgresServer):
-        one, two = (
-            PostgresConsensus(postgres_server.uri(f"S {n} {uuid4().hex}")) for n in range(2)
-        )
-        with closing(one), closing(two):
-            heard = Heard()
-            stop = two.watch(heard)
-            assert heard.wait(None)
-            assert one.compare_and_set("k", Versioned(0, b"one"))
-            assert two.compare_and_set("k", Versioned(0, b"two"))
-            assert heard.wait("k")
-            assert heard.keys.count("k") == 1
-            assert two.scan("k") == [Versioned(0, b"two")]
-            stop()
 
 
 def test_errors_are_ours(open_consensus: Open):
