@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint bench soak lock clean
+.PHONY: help setup s3a demo test lint bench soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
+
+s3a: setup ## fetch the jars with which Spark reads S3 (13 MB; needs Maven)
+	@scripts/jars.sh $(VENV) s3a
 
 demo: setup ## start a server with a load generator and maintained views
 	$(BIN)/tidemark demo

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests use besides Python: psql and a PostgreSQL server, Maven and with it an
-# S3 server. System packages come with apt-get where possible.
+# S3 server and the jars with which Spark reads S3. System packages come with apt-get where possible.
 #
 #   scripts/test-deps.sh VENV
 set -eu
@@ -32,9 +32,12 @@ if ! have_postgres; then
 fi
 have_postgres || "$here/untested.sh" "$1" "consensus in PostgreSQL (install a PostgreSQL server)"
 
-if ! command -v mvn >/dev/null && ! "$here/s3-server.sh" "$1" 2>/dev/null; then
+jars() { "$here/jars.sh" "$@"; }
+if ! command -v mvn >/dev/null && ! { jars "$1" s3-server && jars "$1" s3a; } 2>/dev/null; then
     echo "mvn is missing; installing maven"
     install maven || true
 fi
-"$here/s3-server.sh" "$1" ||
+jars "$1" s3-server ||
     "$here/untested.sh" "$1" "blobs in S3 (install Maven, with access to a Maven repository)"
+jars "$1" s3a ||
+    "$here/untested.sh" "$1" "Spark on S3 (install Maven, with access to a Maven repository)"

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from services import postgres_server, postgres_uri, s3_server, s3_uri, tiny_disk
-from tidemark.compute.spark import start_spark
+from tidemark.spark.session import start_spark
 from tidemark.persist import PersistClient
 
 __all__ = ["client", "postgres_server", "postgres_uri", "s3_server", "s3_uri", "spark", "tiny_disk"]

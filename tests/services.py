@@ -39,7 +39,7 @@ class PostgresServer:
         self._data = folder / "data"
         self._user = _unprivileged(folder)
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         subprocess.run(
             [
                 *(programs / "initdb", "--no-sync", "--auth=trust", "--username=tidemark"),
@@ -72,10 +72,10 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
-                preexec_fn=_dying_with_parent(signal.SIGQUIT),
+                preexec_fn=dying_with_parent(signal.SIGQUIT),
                 **self._user,
             )
-        _until(self._answers, self._process, self._folder / "log")
+        until(self._answers, self._process, self._folder / "log")
 
     def kill(self) -> None:
         """What `pg_ctl stop -m immediate` does: nobody gets to say goodbye."""
@@ -108,7 +108,7 @@ class S3Server:
         self._jars = jars
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         (folder / "data" / self.bucket).mkdir(parents=True)
         (folder / "s3proxy.conf").write_text(
             f"s3proxy.endpoint={self.endpoint}\n"
@@ -139,9 +139,9 @@ class S3Server:
                 ],
                 stdout=log,
                 stderr=log,
-                preexec_fn=_dying_with_parent(signal.SIGKILL),
+                preexec_fn=dying_with_parent(signal.SIGKILL),
             )
-        _until(self._answers, self._process, self._folder / "log")
+        until(self._answers, self._process, self._folder / "log")
 
     def kill(self) -> None:
         if self._process is not None:
@@ -168,7 +168,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     programs = _postgres_programs()
     if programs is None:
         missing("consensus in PostgreSQL (install a PostgreSQL server)")
-    with _folder() as folder:
+    with temporary_folder() as folder:
         server = PostgresServer(programs, folder)
         yield server
         server.stop()
@@ -176,10 +176,10 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    java, jars = _java(), Path(sys.prefix, "s3-server")
+    java, jars = java_program(), Path(sys.prefix, "s3-server")
     if java is None or not jars.is_dir():
         missing("blobs in S3 (run scripts/test-deps.sh .venv)")
-    with _folder() as folder, pytest.MonkeyPatch.context() as environment:
+    with temporary_folder() as folder, pytest.MonkeyPatch.context() as environment:
         for name, value in AWS.items():
             environment.setenv(name, value)
         server = S3Server(java, jars, folder)
@@ -226,7 +226,7 @@ def _postgres_programs() -> Path | None:
     return whole[-1] if whole else None
 
 
-def _java() -> Path | None:
+def java_program() -> Path | None:
     with contextlib.suppress(OSError):
         return Path(Path(sys.prefix, "java-home").read_text().strip(), "bin", "java")
     found = shutil.which("java")
@@ -245,7 +245,7 @@ def _unprivileged(folder: Path) -> dict[str, Any]:
     missing("consensus in PostgreSQL (as root it needs a user `postgres` or `nobody`)")
 
 
-def _dying_with_parent(how: signal.Signals) -> Callable[[], None] | None:
+def dying_with_parent(how: signal.Signals) -> Callable[[], None] | None:
     """A test run that is killed must not leave servers behind; only Linux offers that."""
     if sys.platform != "linux":
         return None
@@ -253,7 +253,7 @@ def _dying_with_parent(how: signal.Signals) -> Callable[[], None] | None:
     return lambda: prctl(1, int(how))
 
 
-def _until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+def until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -262,14 +262,14 @@ def _until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Pat
         time.sleep(0.03)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="tidemark-"))
     try:
         yield folder

@@ -6,8 +6,9 @@ The layers, each using only those below it: `control`, `compute`, `storage`, `pe
 From a Spark script, without the server's help:
 
     import tidemark
-    with tidemark.open_region("demo.tidemark") as region:
-        at = region.at("users", "bids")              # one time at which both can be read
+    region = tidemark.attach(spark, "demo.tidemark")
+    spark.sql("select count(*) from tidemark.bids")
+    with region.at("users", "bids") as at:           # one time at which both can be read
         at.frame(spark, "users").join(at.frame(spark, "bids"), ...)
 """
 
@@ -17,9 +18,9 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidemark.region import At, Region, open_region
+    from tidemark.region import At, Region, attach, open_region, pass_through
 
-__all__ = ["At", "Region", "open_region"]
+__all__ = ["At", "Region", "attach", "open_region", "pass_through"]
 
 # Parts that travel inside a shard's state are decoded where they lie; Arrow then copies the few
 # buffers that are not aligned instead of warning about them.

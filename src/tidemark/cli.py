@@ -102,6 +102,18 @@ def persist(
     _run(lambda: run(quick=quick, postgres=postgres))
 
 
+@bench_app.command("spark-io")
+def spark_io(
+    quick: Annotated[bool, typer.Option(help="A tenth of the rows.")] = False,
+) -> None:
+    """Shards on Spark: writes, reads, look-ups and merges, beside plain Spark on the same rows."""
+    from tidemark.bench.spark_io import run
+    from tidemark.logs import configure_logging
+
+    configure_logging(logging.WARNING)
+    _run(lambda: run(quick=quick))
+
+
 @bench_app.command()
 def views(
     quick: Annotated[bool, typer.Option(help="Fewer ticks, smaller state.")] = False,

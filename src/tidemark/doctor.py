@@ -26,7 +26,7 @@ import msgspec
 
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import TidemarkError
-from tidemark.tools.location import Where, check_blob, check_consensus, locate
+from tidemark.tools.location import Address, check_blob, check_consensus, locate
 from tidemark.tools.output import console, print_table, size
 
 Status = Literal["ok", "warning", "missing"]
@@ -69,7 +69,7 @@ class Place(NamedTuple):
     """What was asked for: a data folder, stores, or neither."""
 
     data: Path | None
-    where: Where | None
+    where: Address | None
 
 
 def examine(data: Path | None, blob: str | None, consensus: str | None) -> list[Check]:
@@ -164,7 +164,7 @@ def _packages(_: Place) -> list[Check]:
 
 def _java(_: Place) -> list[Check]:
     try:
-        from tidemark.compute.spark import find_java, java_version
+        from tidemark.spark.session import find_java, java_version
     except ImportError as error:
         return [Check("Java", "warning", f"not looked for: {error}", SETUP)]
     found = Path(find_java())
@@ -173,6 +173,19 @@ def _java(_: Place) -> list[Check]:
     if not version:
         return [Check("Java", "missing", f"{java} does not start", f"{SETUP}, or set JAVA_HOME")]
     return [Check("Java", "ok", f"{version}, {java}")]
+
+
+def _spark_on_s3(place: Place) -> list[Check]:
+    """The jars for s3a://, which only those need who keep their parts in S3."""
+    from tidemark.spark.session import s3a_jars
+
+    name, jars = "Spark on S3", s3a_jars()
+    if jars:
+        hadoop = next((jar.stem for jar in jars if jar.name.startswith("hadoop-aws")), "jars")
+        return [Check(name, "ok", f"{hadoop}, {jars[0].parent}")]
+    needed = place.where is not None and place.where.blob.startswith("s3:")
+    fix = "run `make s3a`, or name a folder of jars with TIDEMARK_S3A_JARS"
+    return [Check(name, "missing", "no jars for s3a://", fix, needed=needed)]
 
 
 def _sqlite(_: Place) -> list[Check]:
@@ -397,6 +410,7 @@ CHECKS: tuple[Callable[[Place], list[Check]], ...] = (
     _python,
     _packages,
     _java,
+    _spark_on_s3,
     _sqlite,
     _memory,
     _ports,

@@ -108,7 +108,7 @@ def run(*, quick: bool, postgres: str | None = None) -> None:
             say(f"compaction in {size.memory_mib} MiB")
             found |= measure_compaction(folder, size.memory_mib)
     console.print(_volume_table(found))
-    console.print(_bar_table(found))
+    console.print(bar_table(found, bars(found["compaction_bound_mib"])))
     console.print(f"`tidemark bench persist{' --quick' if quick else ''}`")
     print(json.dumps({name: round(float(value), 3) for name, value in found.items()}))
 
@@ -180,9 +180,9 @@ def _volume_table(found: Metrics) -> Table:
     return table
 
 
-def _bar_table(found: Metrics) -> Table:
+def bar_table(found: Metrics, bars: list[Bar]) -> Table:
     table = _table("Bars, on file + SQLite", "", "measured", "bar", "")
-    for bar in bars(found["compaction_bound_mib"]):
+    for bar in bars:
         value = found[bar.metric]
         table.add_row(bar.label, _shown(value), str(bar), "holds" if bar.holds(value) else "MISSED")
     return table

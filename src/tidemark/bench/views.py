@@ -27,10 +27,10 @@ from tidemark.compute.dataflow import Dataflow, holder_of
 from tidemark.compute.peek import run_peek
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.protocol import Peek
-from tidemark.compute.spark import start_spark
 from tidemark.compute.sql import parse_query, plan_query
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, TIME, PersistClient, as_updates
+from tidemark.spark.session import start_spark
 from tidemark.types import BIGINT, TEXT, Column, arrow_schema, numeric
 
 QUERY = """

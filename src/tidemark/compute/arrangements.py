@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from tidemark.persist import PersistClient
 from tidemark.persist.arrange import Arrangement
+from tidemark.persist.cache import Cache
 
 Name = tuple[str, tuple[str, ...], str | None]
 
@@ -17,11 +17,10 @@ Name = tuple[str, tuple[str, ...], str | None]
 class Arrangements:
     def __init__(self, client: PersistClient, folder: Path):
         self._client = client
-        self._folder = folder
+        # What an earlier process left is used again, if it is still what it says.
+        self._cache = Cache(folder, client.config)
         self._lock = threading.Lock()
         self._arrangements: dict[Name, Arrangement] = {}
-        # Only a cache: what an earlier process left is rebuilt from the shards.
-        shutil.rmtree(folder, ignore_errors=True)
 
     def acquire(
         self,
@@ -38,9 +37,8 @@ class Arrangements:
         with self._lock:
             arrangement = self._arrangements.get(name)
             if arrangement is None:
-                reader = self._client.open_reader(shard_id)
                 arrangement = Arrangement(
-                    reader, key, folder=self._folder, order=order, schema=schema
+                    self._client, shard_id, key, cache=self._cache, order=order, schema=schema
                 )
                 self._arrangements[name] = arrangement
         arrangement.hold(holder, as_of)

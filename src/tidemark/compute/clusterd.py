@@ -37,11 +37,12 @@ from tidemark.compute.protocol import (
     SourceSpec,
     Statuses,
 )
-from tidemark.compute.spark import start_spark
 from tidemark.compute.worker import Worker, dataflow_worker, source_worker
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
+from tidemark.spark.compact import large_merges
+from tidemark.spark.session import start_spark
 from tidemark.storage.generators import generator
 from tidemark.storage.source import Ingestion
 
@@ -201,9 +202,9 @@ def main(argv: list[str] | None = None) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
 
     client = PersistClient.open(blob=options.blob, consensus=options.consensus)
-    client.start_maintenance()
     spark = start_spark(master=options.spark_master, app=f"tidemark-{options.name}")
-    replica = Replica(client, spark, options.data / "cache" / options.name, SYSTEM_CLOCK)
+    client.start_maintenance(large=large_merges(spark, client))
+    replica = Replica(client, spark, options.data / "cache", SYSTEM_CLOCK)
     token = secrets.token_hex(16)
     server = FlightServer(replica, token)
     address = Address(os.getpid(), server.port, token)

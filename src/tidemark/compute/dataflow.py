@@ -36,8 +36,9 @@ from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, PersistClient
 from tidemark.persist.arrange import Arrangement
-from tidemark.persist.frames import snapshot_frame, stage_frame
 from tidemark.persist.updates import consolidate, row_names, split_errors
+from tidemark.spark.frames import snapshot
+from tidemark.spark.stage import stage
 from tidemark.types import Column, arrow_schema
 
 log = structlog.get_logger("dataflow")
@@ -303,16 +304,19 @@ class Dataflow:
         with ExitStack() as stack:
             frames = {
                 get.id: stack.enter_context(
-                    snapshot_frame(
-                        self._runner.large, self._client, self._inputs[get.id].shard_id, as_of
+                    snapshot(
+                        self._runner.large,
+                        self._client,
+                        self._inputs[get.id].shard_id,
+                        as_of,
+                        consolidated=False,
                     )
                 )
                 for get in self.shape.block.leaves
             }
             for name, frame in self._runner.hydrate(frames, self._output_columns, as_of).items():
                 sink = self._sinks[name]
-                batch = stage_frame(frame, self._client, sink.shard_id, sink.schema)
-                if not sink.adopt(batch, upper):
+                if not sink.adopt(stage(frame, self._client, sink.writer), upper):
                     raise AsOfBeforeSince(f"{sink.shard_id} was written by another replica")
             self._runner.uncache()
 

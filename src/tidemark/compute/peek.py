@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from tidemark.compute.batch import batch_sql
 from tidemark.compute.plan import Get, Plan, inputs_of
 from tidemark.compute.protocol import Peek
-from tidemark.compute.spark import LARGE, SMALL, session_for
 from tidemark.errors import Cancelled, Corruption, DataError, TidemarkError
 from tidemark.ipc import decode_table
 from tidemark.persist import DIFF, ERR, PersistClient
-from tidemark.persist.frames import SMALL_ROWS, local_frame, snapshot_frame
+from tidemark.spark.frames import SMALL_ROWS, local_frame, rows
+from tidemark.spark.session import LARGE, SMALL, session_for
 from tidemark.types import Column, arrow_schema
 
 _SQLSTATES = (
@@ -72,11 +72,12 @@ def _rows(
     """A collection's rows, each as often as it counts; an error row fails the query."""
     if client.state(shard).rows <= SMALL_ROWS:
         return local_frame(session, _positional(_snapshot(client, shard, as_of), columns))
-    frame = stack.enter_context(snapshot_frame(session, client, shard, as_of))
-    good = F.when(F.col(ERR).isNull(), F.lit(True)).otherwise(F.raise_error(F.col(ERR)))
-    copies = F.explode(F.array_repeat(F.lit(0), F.col(DIFF).cast("int")))
-    picked = [F.col(f"`{c.name}`").alias(f"c{i}") for i, c in enumerate(columns)]
-    return frame.where(good).select(*picked, copies.alias("_copy")).drop("_copy")
+    frames = stack.enter_context(rows(session, client, shard, as_of))
+    try:
+        found = frames.sound()
+    except DataError as error:
+        raise data_error(str(error)) from error
+    return found.select(*(F.col(f"`{c.name}`").alias(f"c{i}") for i, c in enumerate(columns)))
 
 
 def _snapshot(client: PersistClient, shard: str, as_of: int) -> pa.Table:

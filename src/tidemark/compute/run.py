@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from tidemark.compute import delta
 from tidemark.compute.shape import Shape
-from tidemark.compute.spark import LARGE, SMALL, session_for
 from tidemark.persist import DIFF, ERR, TIME
-from tidemark.persist.frames import local_frame
+from tidemark.spark.frames import Frames, local_frame
+from tidemark.spark.session import LARGE, SMALL, session_for
 from tidemark.types import Column, SqlType, arrow_schema
 
 SMALL_CHANGE = 100_000
@@ -61,21 +61,19 @@ class Runner:
         )
 
     def hydrate(
-        self, leaves: dict[str, DataFrame], columns: tuple[Column, ...], as_of: int
+        self, leaves: dict[str, Frames], columns: tuple[Column, ...], as_of: int
     ) -> dict[str, DataFrame]:
         """Frames of everything that the dataflow's shards should contain at `as_of`."""
         spark = self.large
         errors = []
         for i, get in enumerate(self._shape.block.leaves):
-            frame = leaves[get.id]
             picked = [F.col(f"`{c.name}`").alias(f"c{j}") for j, c in enumerate(get.columns)]
-            good = frame.where(F.col(ERR).isNull())
-            good.select(
+            leaves[get.id].ok.select(
                 *picked, F.lit(0).alias("_t"), F.col(DIFF).alias("_d")
             ).createOrReplaceTempView(f"leaf{i}")
-        for frame in leaves.values():
-            failed = frame.where(F.col(ERR).isNotNull())
-            errors.append(failed.select(F.col(ERR), F.col(DIFF).alias("_d")))
+        for frames in leaves.values():
+            if frames.may_err:
+                errors.append(frames.err.select(F.col(ERR), F.col(DIFF).alias("_d")))
         block = spark.sql(self._block_sql[False])
         acc = None
         if self._shape.reduction is not None:

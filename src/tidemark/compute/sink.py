@@ -65,7 +65,7 @@ class Sink:
         self.shard_id = shard_id
         self.schema = updates_schema(schema)
         self.read_only = read_only
-        self._writer = client.open_writer(shard_id, schema=schema, key=key)
+        self.writer = client.open_writer(shard_id, schema=schema, key=key)
         self._reader = client.open_reader(shard_id)
         self._correction = self.schema.empty_table()
         self._persist = Frontier.MIN
@@ -74,7 +74,7 @@ class Sink:
 
     @property
     def upper(self) -> Frontier:
-        return self._writer.fetch_upper()
+        return self.writer.fetch_upper()
 
     def start(self, agreed: Frontier) -> None:
         """Begin where desired and persist agree on everything before `agreed`.
@@ -100,7 +100,7 @@ class Sink:
         """Write until the shard has all that is desired."""
         while (description := self._mint()) is not None:
             batch = self._write(description)
-            outcome = self._writer.compare_and_append(
+            outcome = self.writer.compare_and_append(
                 batch, lower=description.lower, upper=description.upper
             )
             self._appended(description, outcome)
@@ -113,9 +113,9 @@ class Sink:
         if self.read_only or self._correction.num_rows:
             return False
         lower = self._persist
-        outcome = self._writer.compare_and_append(batch, lower=lower, upper=upper)
+        outcome = self.writer.compare_and_append(batch, lower=lower, upper=upper)
         if isinstance(outcome, UpperMismatch):
-            self._writer.discard(batch)
+            self.writer.discard(batch)
             return False
         self._desired = self._persist = upper
         return True
@@ -123,7 +123,7 @@ class Sink:
     @property
     def is_fresh(self) -> bool:
         """True if the shard contains nothing, so that desired alone is the correction."""
-        return not self._correction.num_rows and not self._writer.fetch_upper().time
+        return not self._correction.num_rows and not self.writer.fetch_upper().time
 
     def _mint(self) -> Description | None:
         if self.read_only or not self._persist < self._desired:

@@ -6,6 +6,7 @@ leader's first append makes every later one of the first leader's fail.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -18,9 +19,17 @@ from tidemark.frontier import Frontier
 from tidemark.persist import CRITICAL, DIFF, PersistClient, UpperMismatch, as_updates
 from tidemark.types import Column
 
-SHARD = "catalog"
+SHARD, LOG_SHARD = "catalog", "txns"
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("definition", pa.string())])
 LEADER = "leader"
+
+_OURS = re.compile(rf"{SHARD}|{LOG_SHARD}|u\d+(-.*)?")
+
+
+def is_ours(shard_id: str) -> bool:
+    """Whether the server makes shards of such a name; all others are left alone."""
+    return _OURS.fullmatch(shard_id) is not None
+
 
 Kind = Literal["table", "source", "subsource", "view", "materialized-view"]
 

@@ -17,7 +17,7 @@ from tidemark.clock import Clock
 from tidemark.compute.dataflow import holder_of, state_shards
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Configure, DataflowSpec, Peek
-from tidemark.control.catalog import SHARD, Catalog, Item
+from tidemark.control.catalog import LOG_SHARD, SHARD, Catalog, Item, is_ours
 from tidemark.control.cluster import Cluster
 from tidemark.control.system import BY_ID, RELATIONS
 from tidemark.control.timeline import ReadHolds, Timeline
@@ -34,7 +34,6 @@ log = structlog.get_logger("coordinator")
 DATABASE = "tidemark"
 SCHEMA = "public"
 CLUSTER = "quickstart"
-LOG_SHARD = "txns"
 
 RETAIN_MS = 1_000
 MAX_LAG_MS = 300_000
@@ -315,7 +314,7 @@ class Coordinator:
                 known |= set(state_shards(item.id, item.plan))
                 holders.add(holder_of(item.id))
         stored = self.client.consensus.keys()
-        for shard in stored:
+        for shard in filter(is_ours, stored):
             state = self.client.state(shard)
             if shard not in known and not state.is_tombstone:
                 log.info("dropping a shard that nothing refers to", shard=shard)

@@ -25,12 +25,13 @@ between shards (time does that), and never locks: writers race, and the losers l
 Read in this order: `updates`, `state`, `commands`, `codec`, `machine`; then the way in (`order`,
 `part`, `staging`, `write`), the way out (`filters`, `source`, `read`, `holds`) and the upkeep
 (`merge`, `runs`, `compact`, `gc`, `maintain`), all brought together by `client`. Below lie the
-seams `blob` and `consensus` with their implementations; above, `keyhash` and `arrange` for
-look-ups by key and `frames` for Spark.
+seams `blob` and `consensus` with their implementations; above are look-ups by key: `keyhash`,
+`hot`, `layout`, `cache`, `keys`, `heads`, and `arrange` that brings them together.
 """
 
 from __future__ import annotations
 
+from tidemark.persist.arrange import Arrangement, open_arrangement
 from tidemark.persist.blob import Blob, FileBlob, MemBlob
 from tidemark.persist.client import CRITICAL, PersistClient
 from tidemark.persist.commands import Appended, EpochMismatch, SchemaMismatch, UpperMismatch
@@ -49,6 +50,7 @@ __all__ = [
     "ERR",
     "TIME",
     "Appended",
+    "Arrangement",
     "Blob",
     "Builder",
     "Config",
@@ -69,4 +71,5 @@ __all__ = [
     "WriteHandle",
     "as_updates",
     "consolidate",
+    "open_arrangement",
 ]

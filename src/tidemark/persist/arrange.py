@@ -1,85 +1,97 @@
 """Arrangements: a shard laid out by key, so that "the rows for these keys" costs what they cost.
 
 The durable form is the shard itself. The hot form is a disposable local copy of its rows, sorted
-by the hash of the key columns: one *base* run, a memory-mapped Arrow file, and a short *tail* of
-newer batches in memory. When the tail has grown to a fair share of the base, it is merged in.
+by the hash of the key columns:
 
-    lookup(keys, as_of)     binary search of each key's hash in every run, then one take
-    heads(keys, counts)     with `order`: the last (or first) few rows of each key's group
+    base    the rows as of some time: a mapped file that the processes of a host share (cache.py)
+    tail    runs of later updates, this process's own: small ones in memory, large ones mapped
 
-Both may return *more* rows than asked for (hashes collide), never fewer: what is computed from
-them applies every predicate again. Rows carry `_diff`; a row that was deleted comes back as +1
-and -1, or as nothing.
+    lookup(keys, as_of)                 the rows of these keys
+    heads(keys, counts, as_of, last=)   with `order`: the first (or last) live rows of each group
 
-A reader at `as_of` sees exactly the updates at times <= as_of, as long as it holds the
-arrangement there (`hold`): the base never absorbs what some holder must not see yet.
+A look-up is a binary search of each key's hash in every run (hot.py), then one take, and then the
+keys are compared: hashes collide, keys do not. When the tail has grown to a fair share of the base
+they are merged into a new base, in bounded memory, as everything here (layout.py).
+
+A reader at `as_of` sees exactly the updates at times <= as_of, as long as it holds the arrangement
+there (`hold`): the base never absorbs what some holder must not see yet. A base that is missing,
+evicted or damaged is made again from the shard.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 
-from tidemark.errors import AsOfBeforeSince, InvalidUsage
+from tidemark.errors import AsOfBeforeSince, InvalidUsage, Unavailable
 from tidemark.frontier import Frontier
-from tidemark.persist.keyhash import HASH, key_hash
-from tidemark.persist.read import ReadHandle
-from tidemark.persist.updates import DIFF, TIME, consolidate, row_names, split_errors
+from tidemark.persist.cache import Base, Cache, identity_of
+from tidemark.persist.client import PersistClient
+from tidemark.persist.heads import find_heads
+from tidemark.persist.holds import check_as_of
+from tidemark.persist.hot import Damaged, Run
+from tidemark.persist.keyhash import HASH
+from tidemark.persist.keys import Keys
+from tidemark.persist.layout import (
+    Layout,
+    Sizes,
+    columns_of,
+    merge,
+    shaped,
+    slices,
+    sort_stream,
+    write,
+)
+from tidemark.persist.read import overlapping
+from tidemark.persist.updates import META_FIELDS, TIME, consolidate
+
+log = structlog.get_logger("persist")
 
 MAX_TAIL_RUNS = 8
 MIN_TAIL_ROWS = 50_000
 TAIL_SHARE = 0.2
+_ATTEMPTS = 5
 
-
-class Run:
-    """Updates sorted by key hash (and by `order` within it), ready for binary search."""
-
-    def __init__(self, table: pa.Table):
-        self.table = table
-        hashes = table.column(HASH)
-        self.hashes = hashes.chunk(0).to_numpy() if hashes.num_chunks == 1 else hashes.to_numpy()
-
-    @property
-    def rows(self) -> int:
-        return self.table.num_rows
-
-    def ranges(self, hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First and one-past-last position of each hash."""
-        return (
-            np.searchsorted(self.hashes, hashes, "left"),
-            np.searchsorted(self.hashes, hashes, "right"),
-        )
-
-    def take(self, start: np.ndarray, stop: np.ndarray) -> pa.Table:
-        return self.table.take(pa.array(_positions(start, stop)))
+T = TypeVar("T")
 
 
 class Arrangement:
-    """The rows of `reader`'s shard by `key`, ordered within it by `order` if given."""
+    """The rows of a shard by `key`, ordered within it by `order` if given."""
 
     def __init__(
         self,
-        reader: ReadHandle,
+        client: PersistClient,
+        shard_id: str,
         key: tuple[str, ...],
         *,
-        folder: Path,
-        order: str | None = None,
+        cache: Cache,
+        order: str | tuple[str, ...] | None = None,
         schema: pa.Schema | None = None,
     ):
         """`schema` (of updates) is only needed for a shard that nobody has written to yet."""
-        self._reader = reader
+        order = (order,) if isinstance(order, str) else tuple(order or ())
+        self._client = client
+        self._shard_id = shard_id
+        self._reader = client.open_reader(shard_id)
         self._schema = schema
-        self._key = key
-        self._order = order
-        self._folder = folder
-        self._path = folder / f"{reader.shard_id}-{uuid4().hex[:8]}.arrow"
+        self._layout = Layout(tuple(key), order)
+        self._cache = cache
+        self._identity = identity_of(region_of(client), shard_id, tuple(key), order)
+        config = client.config
+        self._sizes = Sizes(config.hot_batch_bytes, config.hot_sort_bytes)
         self._lock = threading.RLock()
         self._holds: dict[str, int] = {}
+        self._shared: Base | None = None
         self._base: Run | None = None
         self._tail: list[Run] = []
         self._as_of = -1
@@ -92,161 +104,197 @@ class Arrangement:
     def hold(self, holder: str, as_of: int) -> None:
         """`holder` will read at `as_of` or later, and the shard may forget what was before."""
         with self._lock:
-            as_of = max(as_of, self._holds.get(holder, as_of))
+            before = self._holds.get(holder)
+            as_of = as_of if before is None else max(as_of, before)
             if self._base is None or as_of < self._as_of:
                 self._load(as_of)
             self._holds[holder] = as_of
-            self._catch_up(as_of)
+            try:
+                self._intact(lambda: self._catch_up(as_of))
+            except Exception:
+                self._holds.pop(holder)
+                if before is not None:
+                    self._holds[holder] = before
+                raise
 
     def release(self, holder: str) -> bool:
-        """Drop the holder; True if it was the last, and the hot form is gone with it."""
+        """Drop the holder; True if it was the last. The base stays for whoever comes next."""
         with self._lock:
             self._holds.pop(holder, None)
             if self._holds:
                 return False
-            self._base, self._tail = None, []
-            self._path.unlink(missing_ok=True)
+            self._forget()
             return True
 
     def lookup(self, keys: pa.Table, as_of: int) -> pa.Table:
-        """Rows up to `as_of` whose key (by hash) is among `keys`, consolidated."""
-        hashes = np.unique(self._hashes(keys))
+        """The rows up to `as_of` whose key is among `keys`, consolidated, with their `_diff`.
+
+        The first columns of `keys` are the key, whatever their names.
+        """
         with self._lock:
-            self._catch_up(as_of)
-            base = self._loaded()
-            found = [base.take(*base.ranges(hashes)), *self._from_tail(hashes, as_of)]
-        return self._tidy(found)
+            return self._intact(lambda: self._lookup(keys, as_of))
 
     def heads(self, keys: pa.Table, counts: np.ndarray, as_of: int, *, last: bool) -> pa.Table:
-        """For each key at least the `counts` last (or first) live rows of its group.
+        """For each key at least the `counts` first (or last) live rows of its group.
 
-        A group that has fewer comes back whole. Deleted rows may stand in the way, so the reach
-        into each run grows until enough live rows are found; `keys` are distinct.
+        A group that has fewer comes back whole. What comes of a group is everything up to some
+        place in it; `keys` are distinct.
         """
-        if self._order is None:
+        if not self._layout.order:
             raise InvalidUsage("this arrangement is not ordered within its key")
-        hashes, inverse = np.unique(self._hashes(keys), return_inverse=True)
-        wanted = np.zeros(len(hashes), dtype=np.int64)
-        np.add.at(wanted, inverse, counts)
-        found = []
-        with self._lock:
+
+        def find() -> pa.Table:
             self._catch_up(as_of)
-            runs = [self._loaded(), *self._tail]
-            reach = wanted + 2
-            while True:
-                rows, complete = self._reach(runs, hashes, wanted, reach, as_of, last=last)
-                done = np.isin(rows[HASH].to_numpy(), hashes[complete])
-                found.append(rows.filter(pa.array(done)))
-                if complete.all():
-                    break
-                hashes, wanted = hashes[~complete], wanted[~complete]
-                reach = reach[~complete] * 4
-        return pa.concat_tables(found).drop_columns([HASH])
+            runs, schema = self._runs(), self._row_schema()
+            asked = Keys(keys, self._layout.key, schema)
+            return find_heads(runs, asked, counts, self._layout, schema, as_of=as_of, last=last)
 
-    def _reach(
-        self,
-        runs: list[Run],
-        hashes: np.ndarray,
-        wanted: np.ndarray,
-        reach: np.ndarray,
-        as_of: int,
-        *,
-        last: bool,
-    ) -> tuple[pa.Table, np.ndarray]:
-        """Up to `reach` rows of each group from the end of every run, consolidated, and for which
-        groups they hold `wanted` live rows for sure (or all there are)."""
-        assert self._order is not None
-        whole = self._collide(runs, hashes)
-        exhausted = np.ones(len(hashes), dtype=bool)
-        tables, horizons = [], []
-        for run in runs:
-            start, stop = run.ranges(hashes)
-            count = np.where(whole, stop - start, np.minimum(stop - start, reach))
-            cut = count < stop - start
-            start, stop = (stop - count, stop) if last else (start, start + count)
-            table = run.take(start, stop)
-            tables.append(table.filter(pc.less_equal(table[TIME], as_of)))
-            if cut.any():
-                exhausted &= ~cut
-                edges = np.where(cut, start if last else stop - 1, 0)
-                horizons.append((cut, run.table[self._order].take(pa.array(edges))))
-        columns = [name for name in tables[0].column_names if name != TIME]
-        rows = consolidate(pa.concat_tables(table.select(columns) for table in tables))
-        for cut, edges in horizons:
-            # Beyond the last value read, a run that was cut short may hold anything; also more
-            # of that very value, so only what lies strictly before it is known.
-            group = np.searchsorted(hashes, rows[HASH].to_numpy())
-            values, edges = rows[self._order], edges.take(pa.array(group))
-            known = _exceeds(values, edges) if last else _exceeds(edges, values)
-            rows = rows.filter(pc.or_(known, pa.array(~cut[group])))
-        live = rows.filter(pc.greater(rows[DIFF], 0))[HASH].to_numpy()
-        counts = np.bincount(np.searchsorted(hashes, live), minlength=len(hashes))
-        return rows, exhausted | (counts >= wanted)
+        with self._lock:
+            return self._intact(find)
 
-    def _collide(self, runs: list[Run], hashes: np.ndarray) -> np.ndarray:
-        """Under which hashes more than one key is stored: their groups have no one order.
+    # Reading.
 
-        Within a run rows are sorted by hash and key, so the ends of a group tell.
-        """
-        ends = []
-        for run in runs:
-            start, stop = run.ranges(hashes)
-            start, stop = start[stop > start], stop[stop > start]
-            ends.append(
-                run.table.select([HASH, *self._key]).take(
-                    pa.array(np.concatenate([start, stop - 1]))
-                )
-            )
-        keys = pa.concat_tables(ends).group_by([HASH, *self._key], use_threads=False)
-        found, counts = np.unique(keys.aggregate([])[HASH].to_numpy(), return_counts=True)
-        return np.isin(hashes, found[counts > 1])
+    def _lookup(self, keys: pa.Table, as_of: int) -> pa.Table:
+        self._catch_up(as_of)
+        schema = self._row_schema()
+        asked = Keys(keys, self._layout.key, schema)
+        result = pa.schema([*schema, META_FIELDS[1]])
+        base, *tail = (
+            run.take(*run.ranges(asked.hashes), columns=run.schema.names[1:])
+            for run in self._runs()
+        )
+        tables, groups = [base.table], [base.group]
+        for table, group in tail:
+            if len(group):
+                seen = table[TIME].to_numpy() <= as_of
+                tables.append(table.filter(pa.array(seen)))
+                groups.append(group[seen])
+        found = pa.concat_tables([shaped(table, result) for table in tables]).combine_chunks()
+        group = np.concatenate(groups)
+        mine = asked.matches(found, group)
+        if not mine.all():
+            found = found.filter(pa.array(mine))
+        if len(group) == len(base.group):
+            return found
+        # Only the tail deletes: the base is consolidated as it is where the tail has nothing.
+        touched = np.zeros(len(asked.hashes), dtype=bool)
+        touched[group[len(base.group) :]] = True
+        changed = pa.array(touched[group[mine]])
+        return pa.concat_tables(
+            [found.filter(pc.invert(changed)), consolidate(found.filter(changed))]
+        )
 
-    def _hashes(self, keys: pa.Table) -> np.ndarray:
-        # The key's columns come first, whatever the caller calls them.
-        return key_hash(keys, keys.column_names[: len(self._key)])
-
-    def _tidy(self, found: list[pa.Table]) -> pa.Table:
-        columns = [name for name in found[0].column_names if name not in (HASH, TIME)]
-        table = pa.concat_tables(table.select(columns) for table in found)
-        # Only the tail deletes; without it the base is consolidated as it is.
-        return consolidate(table) if sum(part.num_rows for part in found[1:]) else table
+    def _runs(self) -> list[Run]:
+        return [self._loaded(), *self._tail]
 
     def _loaded(self) -> Run:
         if self._base is None:
-            raise InvalidUsage(f"nobody holds the arrangement of {self._reader.shard_id}")
+            raise InvalidUsage(f"nobody holds the arrangement of {self._shard_id}")
         return self._base
 
-    def _from_tail(self, hashes: np.ndarray, as_of: int) -> list[pa.Table]:
-        found = []
-        for run in self._tail:
-            table = run.take(*run.ranges(hashes))
-            if table.num_rows:
-                table = table.filter(pc.less_equal(table[TIME], as_of))
-            found.append(table)
-        return found
+    def _intact(self, work: Callable[[], T]) -> T:
+        """`work`, again from the shard if the base turns out to be damaged."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return work()
+            except Damaged as error:
+                log.warning("a base is made again", shard=self._shard_id, error=str(error))
+                if self._shared is not None:
+                    self._cache.discard(self._shared.path)
+                self._load(min(self._holds.values()))
+        raise Unavailable(f"bases of {self._shard_id} are damaged again and again")
+
+    # The base.
 
     def _load(self, as_of: int) -> None:
-        if as_of >= 0:
-            rows = self._prepare(self._reader.snapshot(as_of))
-        else:
-            rows = self._prepare((self._schema or self._reader.schema).empty_table())
-        self._tail = []
-        self._as_of, self._upper = as_of, Frontier(as_of + 1)
-        self._set_base(self._sorted(rows))
+        """Begin at `as_of`: with a base that is there, or with a new one."""
+        shared = self._base_at(as_of) if as_of >= 0 else None
+        self._forget()
+        self._shared = shared
+        self._base = shared.run if shared else Run.of(self._run_schema().empty_table())
+        self._as_of = shared.as_of if shared else as_of
+        self._upper = Frontier(self._as_of + 1)
+
+    def _base_at(self, as_of: int) -> Base | None:
+        """A base that can be brought to `as_of`; None if there never was a row to hold."""
+        check_as_of(self._client.state(self._shard_id), as_of)
+        self._reader.wait_for_upper_past(as_of)
+        if not self._client.state(self._shard_id).schemas:
+            return None
+        found = self._known(as_of)
+        if found is None:
+            with self._cache.building(self._identity):
+                # Whoever built before us may have built what we need.
+                found = self._known(as_of) or self._build(as_of)
+        return found
+
+    def _known(self, as_of: int) -> Base | None:
+        state = self._client.state(self._shard_id)
+        for at, path in self._cache.bases(self._identity):
+            if not state.since <= Frontier(at):
+                # What came after it cannot be told from what is in it any more, by nobody.
+                self._cache.retire(path)
+                continue
+            if at > as_of:
+                continue
+            base = self._cache.open(path, at)
+            if base is None:
+                continue
+            if base.run.note.get("seqno", 0) <= state.seqno and self._fits(base.run):
+                return base
+            base.close()
+            self._cache.discard(path)  # Of a shard that had the same name.
+        return None
+
+    def _fits(self, run: Run) -> bool:
+        """Its columns are the shard's first: others may have come since."""
+        schema = self._row_schema()
+        names = columns_of(run.schema)
+        types = [run.schema.field(name).type for name in names]
+        return names == schema.names[: len(names)] and types == schema.types[: len(names)]
+
+    def _build(self, as_of: int) -> Base:
+        seqno = self._client.machine(self._shard_id).cached.seqno
+        schema = self._run_schema()
+        prepared = (
+            shaped(self._layout.prepare(table, timed=False), schema)
+            for table in self._reader.stream(as_of)
+        )
+        with self._cache.drafts() as drafts:
+            writer = sort_stream(prepared, self._layout, schema, drafts.writer, self._sizes)
+            base = self._cache.publish(drafts, writer, self._identity, as_of, seqno=seqno)
+        pa.default_memory_pool().release_unused()
+        return base
+
+    def _forget(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+        self._shared, self._base, self._tail = None, None, []
+
+    def _row_schema(self) -> pa.Schema:
+        """The row's columns, as many as the shard has now."""
+        updates = self._schema if self._schema is not None else self._reader.schema
+        return pa.schema([updates.field(name) for name in columns_of(updates)])
+
+    def _run_schema(self, *, timed: bool = False) -> pa.Schema:
+        meta = [META_FIELDS[1], META_FIELDS[0]] if timed else [META_FIELDS[1]]
+        return pa.schema([pa.field(HASH, pa.uint64()), *meta, *self._row_schema()])
+
+    # The tail.
 
     def _catch_up(self, as_of: int) -> None:
-        target = Frontier(as_of + 1)
         self._loaded()
         if as_of < self._as_of:
             raise InvalidUsage(
-                f"the arrangement of {self._reader.shard_id} begins at {self._as_of}, it cannot "
+                f"the arrangement of {self._shard_id} begins at {self._as_of}, it cannot "
                 f"be read at {as_of}",
                 hint="hold it at that time first",
             )
+        target = Frontier(as_of + 1)
         if target <= self._upper:
             return
         try:
-            fresh = self._prepare(self._reader.updates(self._upper, target))
+            fresh = self._changes(self._upper, target)
         except AsOfBeforeSince:
             # Compaction overtook us; what it took away lies before every hold. Begin again there.
             least = min(self._holds.values())
@@ -255,80 +303,142 @@ class Arrangement:
             self._load(least)
             return self._catch_up(as_of)
         self._upper = target
-        if fresh.num_rows:
-            self._tail.append(Run(self._sorted(fresh)))
-        if len(self._tail) > MAX_TAIL_RUNS:
-            merged = pa.concat_tables(run.table for run in self._tail)
-            self._tail = [Run(self._sorted(merged))]
+        for run in fresh:
+            self._tail.append(run)
+            self._shorten()
         if sum(run.rows for run in self._tail) > self._tail_limit():
             self._absorb()
+
+    def _changes(self, lower: Frontier, upper: Frontier) -> list[Run]:
+        """What happened in between, as runs: one in memory, or many updates as a file."""
+        machine = self._client.machine(self._shard_id)
+        state = machine.cached if upper <= machine.cached.upper else machine.refresh()
+        memory = sum(part.memory for part in overlapping(state, lower, upper))
+        if memory <= self._sizes.sort:
+            updates = self._reader.updates(lower, upper)
+            if not updates.num_rows:
+                return []
+            self._learn(updates.schema)
+            run = Run.of(self._layout.sort(self._layout.prepare(updates, timed=True)))
+            return [run] if run.rows else []
+        self._learn(self._reader.schema)
+        schema = self._run_schema(timed=True)
+        prepared = (
+            shaped(self._layout.prepare(table, timed=True), schema)
+            for table in self._reader.stream_updates(lower, upper)
+        )
+        with self._cache.drafts() as drafts:
+            writer = sort_stream(prepared, self._layout, schema, drafts.writer, self._sizes)
+            run = writer.finish()
+        return [run] if run.rows else []
+
+    def _learn(self, updates: pa.Schema) -> None:
+        if self._schema is not None and len(updates) > len(self._schema):
+            self._schema = updates
+
+    def _shorten(self) -> None:
+        """Merge the newest runs of a tail that has too many, and older ones as small as those."""
+        if len(self._tail) <= MAX_TAIL_RUNS:
+            return
+        start = max(len(self._tail) - 2, 0)
+        rows = sum(run.rows for run in self._tail[start:])
+        while start and self._tail[start - 1].rows <= 2 * rows:
+            start -= 1
+            rows += self._tail[start].rows
+        self._tail[start:] = [self._merged(self._tail[start:])]
+
+    def _merged(self, runs: list[Run]) -> Run:
+        schema = self._run_schema(timed=True)
+        if sum(run.nbytes for run in runs) <= self._sizes.sort:
+            tables = [table for stream in self._streams(runs, schema) for table in stream]
+            return Run.of(self._layout.sort(pa.concat_tables(tables)))
+        streams = self._streams(runs, schema)
+        with self._cache.drafts() as drafts:
+            writer = drafts.writer(schema)
+            return write(writer, merge(streams, self._layout, self._sizes)).finish()
+
+    def _streams(
+        self,
+        runs: list[Run],
+        schema: pa.Schema,
+        *,
+        until: int | None = None,
+        after: int | None = None,
+    ) -> list[Iterator[pa.Table]]:
+        """Runs for a merge, of their updates at some times only."""
+
+        def stream(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+            for table in tables:
+                if until is not None and TIME in table.column_names:
+                    table = table.filter(pc.less_equal(table[TIME], until))
+                if after is not None:
+                    table = table.filter(pc.greater(table[TIME], after))
+                yield shaped(table, schema)
+
+        return [stream(tables) for tables in slices(runs, self._sizes)]
 
     def _tail_limit(self) -> float:
         return max(MIN_TAIL_ROWS, TAIL_SHARE * self._loaded().rows)
 
     def _absorb(self) -> None:
-        """Merge into the base what every holder may already see."""
-        base = self._loaded()
+        """Merge into a new base what every holder may already see."""
         assert self._upper.time is not None
         limit = min(*self._holds.values(), self._upper.time - 1)
-        tail = pa.concat_tables(run.table for run in self._tail)
-        old = pc.less_equal(tail[TIME], limit)
-        fresh, rest = tail.filter(old), tail.filter(pc.invert(old))
-        if fresh.num_rows <= self._tail_limit():
-            return  # Some holder is far behind; rewriting the base would change little.
-        start, stop = base.ranges(np.unique(fresh[HASH].to_numpy()))
-        touched = _positions(start, stop)
-        untouched = np.ones(base.rows, dtype=bool)
-        untouched[touched] = False
-        merged = pa.concat_tables([base.table.take(pa.array(touched)), fresh])
-        merged = consolidate(
-            merged.set_column(
-                merged.column_names.index(TIME),
-                TIME,
-                pa.repeat(pa.scalar(limit, pa.int64()), merged.num_rows),
-            )
+        old = sum(
+            int((table[TIME].to_numpy() <= limit).sum())
+            for stream in slices(self._tail, self._sizes)
+            for table in stream
         )
-        table = pa.concat_tables([base.table.filter(pa.array(untouched)), merged])
-        self._as_of = limit
-        self._set_base(self._sorted(table))
-        self._tail = [Run(self._sorted(rest))] if rest.num_rows else []
-
-    def _prepare(self, updates: pa.Table) -> pa.Table:
-        good, _ = split_errors(updates)
-        good = good.select([*row_names(good.schema), TIME, DIFF])
-        return good.append_column(HASH, pa.array(key_hash(good, self._key)))
-
-    def _sorted(self, table: pa.Table) -> pa.Table:
-        if self._order is None:
-            # Stable sorting is linear on what is two sorted runs already.
-            order = pa.array(table[HASH].to_numpy().argsort(kind="stable"))
-        else:
-            names = [HASH, *self._key, self._order]
-            order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
-        return table.take(order).combine_chunks()
-
-    def _set_base(self, table: pa.Table) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        aside = self._path.with_suffix(".tmp")
-        with pa.OSFile(str(aside), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-            writer.write_table(table, max_chunksize=max(table.num_rows, 1))
-        aside.replace(self._path)
-        mapped = pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
-        self._base = Run(mapped if mapped.column(HASH).num_chunks else table)
+        if old <= self._tail_limit():
+            return  # Some holder is far behind; rewriting the base would change little.
+        schema, timed = self._run_schema(), self._run_schema(timed=True)
+        seqno = self._client.machine(self._shard_id).cached.seqno
+        with self._cache.drafts() as drafts:
+            streams = self._streams(self._runs(), schema, until=limit)
+            writer = drafts.writer(schema)
+            write(writer, merge(streams, self._layout, self._sizes, sums=True))
+            streams = self._streams(self._tail, timed, after=limit)
+            rest = write(drafts.writer(timed), merge(streams, self._layout, self._sizes)).finish()
+            shared = self._cache.publish(drafts, writer, self._identity, limit, seqno=seqno)
+        before = self._shared
+        self._shared, self._base, self._as_of = shared, shared.run, limit
+        self._tail = [rest] if rest.rows else []
+        if before is not None:
+            before.close()
+            if before.path != shared.path:
+                self._cache.retire(before.path)
 
 
-def _positions(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """start[0]..stop[0]-1, start[1]..stop[1]-1, and so on, without a loop."""
-    counts = np.maximum(stop - start, 0)
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(start - (ends - counts), counts) + np.arange(total)
+@contextmanager
+def open_arrangement(
+    client: PersistClient,
+    shard_id: str,
+    key: tuple[str, ...],
+    *,
+    folder: Path | str,
+    as_of: int,
+    order: str | tuple[str, ...] | None = None,
+) -> Iterator[Arrangement]:
+    """The shard by `key`, readable from `as_of` on while it is open.
+
+    For plain look-ups, and for the workers of a Spark job: processes that give the same folder
+    share the base. It holds no lease: who looks up at later times, or for long, takes one.
+    """
+    cache = Cache(folder, client.config)
+    arrangement = Arrangement(client, shard_id, key, cache=cache, order=order)
+    arrangement.hold("opened", as_of)
+    try:
+        yield arrangement
+    finally:
+        arrangement.release("opened")
 
 
-def _exceeds(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-    """left > right in the order that rows are sorted in: numbers, then NaN, then nulls."""
-    exceeds = pc.fill_null(pc.greater(left, right), False)
-    if pa.types.is_floating(left.type):
-        nan = pc.and_(pc.is_nan(left), pc.invert(pc.is_nan(right)))
-        exceeds = pc.or_(exceeds, pc.fill_null(nan, False))
-    return pc.or_(exceeds, pc.and_(pc.is_null(left), pc.is_valid(right)))
+_unnamed: WeakKeyDictionary[PersistClient, str] = WeakKeyDictionary()
+
+
+def region_of(client: PersistClient) -> str:
+    """What tells a client's shards from another region's; memory is every client's own."""
+    address = client.address
+    if address is not None and "mem" not in (address.blob[:3], address.consensus[:3]):
+        return f"{address.blob} {address.consensus}"
+    return _unnamed.setdefault(client, uuid4().hex)

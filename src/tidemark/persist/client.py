@@ -22,9 +22,9 @@ from tidemark.persist.consensus import Consensus
 from tidemark.persist.filters import Filter
 from tidemark.persist.gc import collect, collect_leaked
 from tidemark.persist.holds import Leases, SinceHandle
-from tidemark.persist.location import open_blob, open_consensus
+from tidemark.persist.location import Address, open_blob, open_consensus
 from tidemark.persist.machine import Machine
-from tidemark.persist.maintain import Maintenance
+from tidemark.persist.maintain import LargeMerge, Maintenance
 from tidemark.persist.names import check_hold, check_shard_id
 from tidemark.persist.read import ReadHandle
 from tidemark.persist.source import PartSource
@@ -53,6 +53,7 @@ class PersistClient:
         config: Config | None = None,
     ):
         self.config = config or Config()
+        self.address: Address | None = None
         self.blob = Throttled(blob, self.config, clock)
         self.consensus = consensus
         self.clock = clock
@@ -74,18 +75,29 @@ class PersistClient:
     ) -> PersistClient:
         """Open by URI: `file:///dir`, `s3://bucket/prefix` or `mem://`; `sqlite:///file`,
         `postgres://…` or `mem://`."""
-        return cls(open_blob(blob), open_consensus(consensus), clock=clock, config=config)
+        client = cls(open_blob(blob), open_consensus(consensus), clock=clock, config=config)
+        client.address = Address(blob, consensus)
+        return client
 
     def open_writer(
-        self, shard_id: str, *, schema: pa.Schema, key: tuple[str, ...] = ()
+        self,
+        shard_id: str,
+        *,
+        schema: pa.Schema,
+        key: tuple[str, ...] = (),
+        name: str | None = None,
     ) -> WriteHandle:
-        """A writer of rows of `schema`; parts are sorted by the hash of the `key` columns."""
+        """A writer of rows of `schema`; parts are sorted by the hash of the `key` columns.
+
+        The shard remembers the last token of a writer with a `name` for good, so that whoever
+        carries that name next can tell whether the append was made.
+        """
         machine = self.machine(shard_id)
         if not isinstance(key, tuple | list) or len(set(key)) < len(key):
             raise InvalidUsage(f"a key is a tuple of different columns, got {key!r}")
         key = tuple(key)
         self._maintenance.care_for(machine)
-        return WriteHandle(machine, self._parts, schema=updates_schema(schema), key=key)
+        return WriteHandle(machine, self._parts, schema=updates_schema(schema), key=key, name=name)
 
     def open_reader(
         self,
@@ -150,13 +162,17 @@ class PersistClient:
         self.blob.remove_leftovers()
         return swept
 
-    def start_maintenance(self, *, sweep_all: bool = False) -> None:
+    def start_maintenance(
+        self, *, sweep_all: bool = False, large: LargeMerge | None = None
+    ) -> None:
         """Keep the shards that this process writes in shape, in the background.
+
+        `large` does merges of more than `Config.spark_merge_bytes`, where there is one.
 
         With `sweep_all` it also deletes, now and then, what processes that died left behind in
         any shard; one process of a region should.
         """
-        self._maintenance.start(sweep_all=sweep_all)
+        self._maintenance.start(sweep_all=sweep_all, large=large)
 
     def close(self) -> None:
         self._leases.close()

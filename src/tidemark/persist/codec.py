@@ -26,7 +26,7 @@ from tidemark.frontier import Frontier
 from tidemark.persist.consensus import Versioned
 from tidemark.persist.state import Batch, Hold, Retired, State, WriterState
 
-FORMAT = 2
+FORMAT = 3
 T = TypeVar("T")
 
 

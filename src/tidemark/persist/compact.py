@@ -14,18 +14,22 @@ others in the new batch for the next time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
+import msgspec
 import pyarrow as pa
 
+from tidemark.clock import Clock
 from tidemark.frontier import Frontier
 from tidemark.persist import commands
 from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
 from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart
+from tidemark.persist.ranges import EVERYTHING, Range
 from tidemark.persist.runs import is_ordered, split_runs, stream_runs
-from tidemark.persist.staging import Staged, Stager
+from tidemark.persist.staging import Staged, Stager, discard
 from tidemark.persist.state import Batch, Part, Run, State
 
 COPIES = 6
@@ -77,40 +81,101 @@ def _segments(levels: list[int], most: int) -> list[range]:
     return [range(a + 1, b) for a, b in pairwise(edges)]
 
 
+class Merge(msgspec.Struct, frozen=True):
+    """Some runs, of which one range of positions is to be merged: all that a process needs to
+    know for it, this one or another."""
+
+    shape: State
+    """The shard's name, schemas, key and floor."""
+    runs: tuple[Run, ...]
+    horizon: int | None
+    config: Config
+    within: Range = EVERYTHING
+
+    @staticmethod
+    def of(state: State, runs: list[Run], upper: Frontier, config: Config) -> Merge:
+        """Of runs from batches that end at `upper`."""
+        shape = State(state.shard_id, schemas=state.schemas, key=state.key, floor=state.floor)
+        return Merge(shape, tuple(runs), _horizon(state.since, upper), config)
+
+
+def merge_range(work: Merge, blob: Blob, clock: Clock) -> Run:
+    """Write the result of a merge as a run. If that fails, nothing of it stays behind."""
+    shape = work.shape
+    stager = Stager(
+        blob,
+        shape.shard_id,
+        key=shape.key,
+        config=work.config,
+        clock=clock,
+        floor=lambda: shape.floor,
+    )
+    merged = stream_runs(
+        blob, shape, list(work.runs), horizon=work.horizon, config=work.config, within=work.within
+    )
+    new: list[Part] = []
+    try:
+        for part in stager.write(merged, schema=len(shape.schemas) - 1):
+            new.append(part)
+            pa.default_memory_pool().release_unused()
+    except BaseException:
+        stager.delete(Staged(shape.shard_id, (tuple(new),)))
+        raise
+    return tuple(new)
+
+
 def compact(machine: Machine, blob: Blob, batches: tuple[Batch, ...] | None = None) -> bool:
     """Merge `batches`, or what is due; True if something was merged."""
     state, config = machine.refresh(), machine.config
     batches = due(state, config) if batches is None else batches
     if not batches or not state.schemas:
         return False
-    runs = split_runs(batches)
-    chosen, others = affordable(runs, config)
-    stager = Stager(blob, machine, state.key)
-    new: list[Part] = []
-    last = batches[-1]
-    merged = stream_runs(
-        blob, state, chosen, horizon=_horizon(state.since, last.upper), config=config
-    )
+    chosen, others = affordable(split_runs(batches), config)
     try:
-        for part in stager.write(merged, schema=len(state.schemas) - 1):
-            new.append(part)
-            pa.default_memory_pool().release_unused()
+        work = Merge.of(state, chosen, batches[-1].upper, config)
+        new = merge_range(work, blob, machine.clock)
     except MissingPart:
-        _discard(stager, new)
-        live = {part.key for part in machine.refresh().parts}
-        if live.issuperset(part.key for run in chosen for part in run if part.key is not None):
+        if is_current(machine, chosen):
             raise
         return False  # Someone else merged them first, and what they were is deleted.
+    return install(machine, blob, batches, new, others, since=state.since)
+
+
+def is_current(machine: Machine, runs: Iterable[Run]) -> bool:
+    """Whether the shard still consists of the parts of `runs`, among others."""
+    live = {part.key for part in machine.refresh().parts}
+    return live.issuperset(part.key for run in runs for part in run if part.key is not None)
+
+
+def install(
+    machine: Machine,
+    blob: Blob,
+    batches: tuple[Batch, ...],
+    new: Run,
+    others: Iterable[Run] = (),
+    *,
+    since: Frontier,
+) -> bool:
+    """Put the run `new`, into which all of `batches` but `others` was merged, in their place. If
+    they are not there any more it is deleted."""
+    batch = Batch.of(batches[0].lower, batches[-1].upper, since, [new, *others])
+    try:
+        commands.check_diffs(machine.shard_id, batches, batch.diffs)
     except BaseException:
-        _discard(stager, new)
+        delete(machine, blob, [new])
         raise
-    batch = Batch.of(batches[0].lower, last.upper, state.since, [tuple(new), *others])
     # Whatever is raised from here on may be raised after the commit: perhaps the shard consists
     # of the new parts by then. Only a plain False says that it does not.
     done = machine.apply("compact", lambda s: commands.replace_batches(s, batches, batch))
     if not done:
-        _discard(stager, new)
+        delete(machine, blob, [new])
     return done
+
+
+def delete(machine: Machine, blob: Blob, runs: Iterable[Run]) -> None:
+    """Delete runs that a merge wrote, unless the shard has come to have them."""
+    stager = Stager.of(machine, blob, machine.cached.key)
+    discard(machine, stager, Staged(machine.shard_id, tuple(runs)))
 
 
 def affordable(runs: list[Run], config: Config) -> tuple[list[Run], list[Run]]:
@@ -124,10 +189,6 @@ def affordable(runs: list[Run], config: Config) -> tuple[list[Run], list[Run]]:
         if left < 0 and at >= 2:
             return runs[:at], runs[at:]
     return runs, []
-
-
-def _discard(stager: Stager, parts: list[Part]) -> None:
-    stager.discard(Staged(stager.shard_id, (tuple(parts),)))
 
 
 def _inline_bytes(batch: Batch) -> int:

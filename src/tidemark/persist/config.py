@@ -40,6 +40,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     merge_memory: int = 256 * MIB
     """What one merge may hold in memory, whatever the shard's size."""
 
+    spark_merge_bytes: int = 1024 * MIB
+    """Merges of more than this (in memory) are Spark jobs, in processes that have Spark."""
+
     maintain_every: float = 0.1
     """Seconds between two looks of the background upkeep at the shards that were written to."""
 
@@ -66,3 +69,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     blob_bytes_per_second: int | None = None
     """A limit on what this process writes to Blob; None is no limit."""
+
+    hot_batch_bytes: int = 128 * MIB
+    """About how much goes into one record batch of an arrangement's run."""
+
+    hot_sort_bytes: int = 32 * MIB
+    """What is sorted or merged at a time when an arrangement is built, and the most that a run of
+    its tail takes in memory: a larger one is a file."""
+
+    hot_cache_bytes: int = 16 * 1024 * MIB
+    """Arrangements kept on a host's disk; beyond it the ones go that nobody uses."""

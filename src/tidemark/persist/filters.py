@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from tidemark.errors import InvalidUsage
 from tidemark.persist.state import Bound, ColumnStats, Part
-from tidemark.persist.updates import ERR, row_names
+from tidemark.persist.updates import DIFF, ERR, row_names
 
 Predicate = tuple[str, str, Any]
 Filter = Sequence[Predicate] | Sequence[Sequence[Predicate]]
@@ -134,10 +134,10 @@ def _within(stats: ColumnStats, value: Bound, operator: str) -> bool:
 
 
 def statistics(updates: pa.Table) -> dict[str, ColumnStats]:
-    """Bounds and null counts of every row column that has an order we know."""
+    """Bounds and null counts of every row column that has an order we know, and of `_diff`."""
     return {
         name: _column_statistics(updates.column(name))
-        for name in row_names(updates.schema)
+        for name in (*row_names(updates.schema), DIFF)
         if _is_ordered(updates.schema.field(name).type)
     }
 

@@ -47,7 +47,7 @@ from tidemark.persist.codec import Version, decode, patch, replay
 from tidemark.persist.consensus import Consensus, Versioned
 from tidemark.persist.names import by_age
 from tidemark.persist.order import is_sorted, order
-from tidemark.persist.part import conform
+from tidemark.persist.part import conform, placed
 from tidemark.persist.state import Batch, Hold, Part, State, WriterState, check, check_step
 from tidemark.persist.updates import DIFF, ERR, META_FIELDS, TIME
 
@@ -414,7 +414,7 @@ class _Fsck:
         if part.inline is not None:
             table = decode_table(part.inline)
             self._check_columns(part, table.schema, schema, subject)
-            yield _sound(table, schema)
+            yield placed(part, _sound(table, schema))
             return
         source = self._blob.open(part.key or "")
         if source is None:
@@ -431,7 +431,7 @@ class _Fsck:
             for batch in fragment.to_batches(
                 batch_size=CHUNK_ROWS, batch_readahead=0, fragment_readahead=0, use_threads=False
             ):
-                yield _sound(pa.Table.from_batches([batch]), schema)
+                yield placed(part, _sound(pa.Table.from_batches([batch]), schema))
 
     def _check_columns(self, part: Part, found: pa.Schema, schema: pa.Schema, subject: str) -> None:
         same = found.names == schema.names
@@ -508,6 +508,8 @@ class _Tally:
                 self._nulls[name] += chunk[name].null_count
         if self._part.ordered:
             positions = order(chunk, self._key)
+            if self.rows == chunk.num_rows and self._part.first is not None:
+                self._disorder |= positions.at(0) != self._part.first
             self._disorder |= not is_sorted(positions)
             self._disorder |= self.last is not None and positions.at(0) < self.last
             self.last = positions.at(-1)
@@ -534,7 +536,7 @@ class _Tally:
                 counts = f"{self._nulls[name]} nulls instead of {part.stats[name].nulls}"
                 yield "P3", f'column "{name}" has {counts}'
         if self._disorder:
-            yield "P4", "is not in run order"
+            yield "P4", "is not in run order, or does not begin where the state says"
 
 
 def _bounded(column: pa.ChunkedArray, least: Any, most: Any) -> bool:

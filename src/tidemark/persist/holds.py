@@ -17,6 +17,7 @@ import weakref
 from contextlib import suppress
 from uuid import uuid4
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -75,6 +76,15 @@ class Lease:
             )
             raise self._lost
 
+    @property
+    def name(self) -> bytes:
+        """By which other processes may share it (`ReadHandle.adopt`)."""
+        return msgspec.msgpack.encode((self._hold_id, self._hold))
+
+    def detach(self) -> None:
+        """Leave it, unreleased, to the others: it ends when none has renewed it for a while."""
+        self._lost = Unavailable(f"the lease on shard {self.shard_id} was left to others")
+
     def check(self) -> None:
         """Raise if a renewal has found the lease expired."""
         if self._lost is not None:
@@ -124,13 +134,23 @@ class Leases:
             return commands.set_hold(state, hold_id, leased, now_ms=now_ms)
 
         machine.apply("lease", taken)
-        lease = Lease(machine, hold_id, hold)
+        return self._keep(Lease(machine, hold_id, hold))
+
+    def _keep(self, lease: Lease) -> Lease:
         with self._lock:
             self._live.add(lease)
             if self._heart is None and self._config.heartbeat and not self._stop.is_set():
                 self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
                 self._heart.start()
         return lease
+
+    def adopt(self, machine: Machine, given: bytes) -> Lease:
+        """A lease of another process, renewed; an error if it has ended."""
+        hold_id, hold = msgspec.msgpack.decode(given, type=tuple[str, Hold])
+        machine.refresh()
+        lease = Lease(machine, hold_id, hold)
+        lease.renew()
+        return self._keep(lease)
 
     def close(self) -> None:
         """Release what is still held: nobody will renew it."""

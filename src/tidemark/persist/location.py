@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from tidemark.errors import InvalidUsage
@@ -19,6 +19,14 @@ from tidemark.persist.consensus import Consensus, MemConsensus
 from tidemark.persist.sqlite import SqliteConsensus
 
 T = TypeVar("T")
+
+
+class Address(NamedTuple):
+    """Where a client's stores are, for opening them in another process."""
+
+    blob: str
+    consensus: str
+
 
 _blobs: dict[str, MemBlob] = {}
 _consensuses: dict[str, MemConsensus] = {}

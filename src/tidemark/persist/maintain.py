@@ -1,7 +1,8 @@
 """The background care of the shards that a process writes: merges, and deleting garbage.
 
 Small merges are done one after the other by one thread. A large one has a thread of its own, so
-that the newest batches of all shards stay few while it runs.
+that the newest batches of all shards stay few while it runs. The largest are handed to whoever can
+do them elsewhere (spark.compact), if this process has someone; if that fails they are done here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 import structlog
 
 from tidemark.clock import Clock
-from tidemark.errors import TidemarkError
+from tidemark.errors import TidemarkError, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.persist.compact import compact, due
 from tidemark.persist.config import Config
@@ -35,6 +36,10 @@ SWEEP_EVERY = 1800.0
 """Seconds between two sweeps for leftovers, which list what is in Blob."""
 
 
+LargeMerge = Callable[[str, tuple[Batch, ...]], bool]
+"""Merges these batches of a shard as `compact` does, but not in this process."""
+
+
 class Maintenance:
     """`everyone` lists all shards there are, for whoever sweeps up after those that died."""
 
@@ -52,6 +57,7 @@ class Maintenance:
         self._retry_at: dict[str, float] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._elsewhere: LargeMerge | None = None
         self._large: dict[str, tuple[Future, Frontier]] = {}
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="persist-large-merge")
 
@@ -69,8 +75,9 @@ class Maintenance:
             if shard_id in self._machines:
                 self._changed.add(shard_id)
 
-    def start(self, *, sweep_all: bool) -> None:
+    def start(self, *, sweep_all: bool, large: LargeMerge | None = None) -> None:
         self._sweeps_all |= sweep_all
+        self._elsewhere = large or self._elsewhere
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="persist-maintenance", daemon=True
@@ -128,12 +135,26 @@ class Maintenance:
             collect_leaked(machine, self._blob, older_than_ms=self._config.leak_after_ms)
 
     def _merge_large(self, machine: Machine, merge: tuple[Batch, ...]) -> None:
-        if not _careful(machine.shard_id, partial(compact, machine, self._blob, merge)):
+        if not _careful(machine.shard_id, partial(self._merge_somewhere, machine, merge)):
             self._retry_at[machine.shard_id] = self._clock.monotonic() + RETRY_AFTER
 
+    def _merge_somewhere(self, machine: Machine, merge: tuple[Batch, ...]) -> None:
+        if self._elsewhere is not None and _memory(merge) > self._config.spark_merge_bytes:
+            try:
+                self._elsewhere(machine.shard_id, merge)
+                return
+            except Unavailable as error:
+                if self._stop.is_set():
+                    raise
+                log.warning("a large merge is done here", shard=machine.shard_id, error=str(error))
+        compact(machine, self._blob, merge)
+
     def _is_large(self, merge: tuple[Batch, ...]) -> bool:
-        memory = sum(part.memory for batch in merge for part in batch.parts)
-        return memory > self._config.part_bytes
+        return _memory(merge) > self._config.part_bytes
+
+
+def _memory(merge: tuple[Batch, ...]) -> int:
+    return sum(part.memory for batch in merge for part in batch.parts)
 
 
 def _careful(shard_id: str, work: Callable[[], object]) -> bool:

@@ -15,6 +15,8 @@ Equal rows have equal positions and the cut never divides a position, so the sum
 row with more than `quota` updates in a run would leave nothing before the bound; its updates are
 then gathered from all runs and consolidated as they come.
 
+A merge may be of one range of positions only (ranges.py): the rest is cut off as it is read.
+
 Not here: where runs come from and where the result goes (compact.py).
 """
 
@@ -27,6 +29,7 @@ import pyarrow as pa
 
 from tidemark.errors import Corruption, InvalidUsage
 from tidemark.persist.order import Order, argsort, is_sorted, order
+from tidemark.persist.ranges import EVERYTHING, Range
 from tidemark.persist.updates import (
     DIFF,
     ERR,
@@ -47,15 +50,23 @@ def merge_runs(
     key: tuple[str, ...],
     horizon: int | None,
     chunk_rows: int,
+    within: Range = EVERYTHING,
 ) -> Iterator[pa.Table]:
-    """The updates of `runs` as one run, consolidated, with times before `horizon` moved up to it.
+    """The updates of `runs` that lie `within` a range, as one run, consolidated, with times before
+    `horizon` moved up to it.
 
     Every chunk but the last has `chunk_rows` updates. A run that is not in order is Corruption.
     """
     if chunk_rows < 1:
         raise InvalidUsage(f"chunk_rows is {chunk_rows}; it must be at least 1")
-    buffers = [_Buffer(number, iter(run), key, horizon) for number, run in enumerate(runs)]
+    buffers = [_Buffer(number, iter(run), key, horizon, within) for number, run in enumerate(runs)]
     return _in_chunks(_steps(buffers, chunk_rows), chunk_rows)
+
+
+def as_run(updates: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """`updates` in run order, equal ones summed up."""
+    updates = canonical(updates)
+    return _consolidate([_Piece(updates, order(updates, key))]).table
 
 
 def _in_chunks(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -92,10 +103,15 @@ class _Buffer:
     """What has been read of one run and is not merged yet."""
 
     def __init__(
-        self, number: int, chunks: Iterator[pa.Table], key: tuple[str, ...], horizon: int | None
+        self,
+        number: int,
+        chunks: Iterator[pa.Table],
+        key: tuple[str, ...],
+        horizon: int | None,
+        within: Range,
     ):
         self._number, self._chunks = number, chunks
-        self._key, self._horizon = key, horizon
+        self._key, self._horizon, self._within = key, horizon, within
         self._held: _Piece | None = None
         self._last = (0, 0)
         self._ended = False
@@ -140,9 +156,23 @@ class _Buffer:
                         f"(a chunk of {chunk.num_rows} updates after position {self._last})"
                     )
                 self._last = positions.at(-1)
-                return _Piece(chunk, positions)
+                if piece := self._clipped(_Piece(chunk, positions)):
+                    return piece
+                if self._ended:
+                    return None
         self._ended = True
         return None
+
+    def _clipped(self, piece: _Piece) -> _Piece:
+        """What of it lies in the range; beyond the range the run has ended."""
+        start, end = self._within
+        first = piece.order.before(start) if start is not None else 0
+        last = piece.order.before(end) if end is not None else len(piece)
+        if last < len(piece):
+            self._ended, self._chunks = True, iter(())
+        if last - first == len(piece):
+            return piece
+        return _Piece(piece.table.slice(first, last - first), piece.order.slice(first, last))
 
     def cut(self, count: int) -> _Piece:
         """Take the first `count` updates off."""

@@ -20,7 +20,7 @@ from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
 from tidemark.persist.filters import Predicate
 from tidemark.persist.state import Part
-from tidemark.persist.updates import ERR, META_FIELDS, diff_sum, time_bounds
+from tidemark.persist.updates import ERR, META_FIELDS, diff_sum, time_bounds, with_time
 
 SAMPLE_ROWS = 512
 """By how many of its first rows it is judged how a column is best encoded."""
@@ -47,9 +47,7 @@ def encode_small(updates: pa.Table, config: Config, *, schema: int) -> Part | No
     inline = encode_table(updates.combine_chunks(), compress=True)
     if len(inline) >= config.inline_bytes:
         return None
-    return describe(
-        updates, size=len(inline), inline=inline, schema=schema, ordered=False, memory=memory
-    )
+    return describe(updates, size=len(inline), inline=inline, schema=schema, memory=memory)
 
 
 def write_part(
@@ -58,10 +56,11 @@ def write_part(
     chunks: list[pa.Table],
     *,
     schema: int,
-    ordered: bool,
+    first: tuple[int, int] | None,
     row_group_rows: int,
 ) -> Part:
-    """Store `chunks` as one part; nothing refers to it yet."""
+    """Store `chunks` as one part; nothing refers to it yet. `first` is the position of the first
+    update if they are in run order."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
@@ -76,7 +75,7 @@ def write_part(
     encoded = sink.getvalue()
     blob.set(key, memoryview(encoded))
     updates = pa.concat_tables(chunks)
-    return describe(updates, size=encoded.size, key=key, schema=schema, ordered=ordered)
+    return describe(updates, size=encoded.size, key=key, schema=schema, first=first)
 
 
 def _repetitive(updates: pa.Table) -> list[str]:
@@ -95,22 +94,23 @@ def describe(
     *,
     size: int,
     schema: int,
-    ordered: bool,
+    first: tuple[int, int] | None = None,
     key: str | None = None,
     inline: bytes | None = None,
     memory: int | None = None,
 ) -> Part:
-    first, last = time_bounds(updates)
+    earliest, latest = time_bounds(updates)
     return Part(
         rows=updates.num_rows,
         size=size,
         diffs=diff_sum(updates),
-        min_time=first,
-        max_time=last,
+        min_time=earliest,
+        max_time=latest,
         memory=updates.nbytes if memory is None else memory,
         errors=updates.num_rows - updates[ERR].null_count,
         schema=schema,
-        ordered=ordered,
+        ordered=first is not None,
+        first=first,
         key=key,
         inline=inline,
         stats=filters.statistics(updates) if key is not None else {},
@@ -145,6 +145,7 @@ def read_part(
             )
         except DAMAGED as error:
             raise unreadable(part, error) from error
+    table = placed(part, table)
     _check_contents(part, table)
     table = table.filter(filters.expression(clauses)) if clauses else table
     return table.select(names)
@@ -161,7 +162,7 @@ def read_chunks(blob: Blob, part: Part, schema: pa.Schema) -> Iterator[pa.Table]
             if file.metadata.num_rows != part.rows:
                 raise ValueError(f"it holds {file.metadata.num_rows} updates")
             for group in range(file.num_row_groups):
-                chunk = conform(file.read_row_group(group, use_threads=False), schema)
+                chunk = placed(part, conform(file.read_row_group(group, use_threads=False), schema))
                 first, last = time_bounds(chunk)
                 if first < part.min_time or last > part.max_time:
                     raise ValueError(f"it holds updates at times {first} to {last}")
@@ -173,7 +174,7 @@ def read_chunks(blob: Blob, part: Part, schema: pa.Schema) -> Iterator[pa.Table]
 def _read_inline(part: Part, schema: pa.Schema) -> pa.Table:
     assert part.inline is not None
     try:
-        return conform(decode_table(part.inline), schema)
+        return placed(part, conform(decode_table(part.inline), schema))
     except DAMAGED as error:
         raise unreadable(part, error) from error
 
@@ -202,6 +203,13 @@ def conform(updates: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(dict(zip(schema.names, columns, strict=True))).cast(schema)
+
+
+def placed(part: Part, updates: pa.Table) -> pa.Table:
+    """The part's updates at the time that it says, if it does."""
+    if part.at is None:
+        return updates
+    return with_time(updates, pa.repeat(pa.scalar(part.at, pa.int64()), updates.num_rows))
 
 
 LOST = "restore that blob from a backup; until then reads that need it fail"

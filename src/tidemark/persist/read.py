@@ -29,10 +29,10 @@ from tidemark.persist import filters
 from tidemark.persist.filters import Filter
 from tidemark.persist.holds import Lease, Leases, check_as_of, check_time
 from tidemark.persist.machine import Machine
-from tidemark.persist.part import MissingPart
+from tidemark.persist.part import MissingPart, read_chunks
 from tidemark.persist.runs import schema_of, split_runs, stream_runs
 from tidemark.persist.source import PartSource
-from tidemark.persist.state import State
+from tidemark.persist.state import Part, State
 from tidemark.persist.updates import META_FIELDS, advance, between, concat, consolidate
 from tidemark.persist.watch import Watch
 
@@ -142,23 +142,35 @@ class ReadHandle:
 
         return self._stable(lambda state: self._changes(state, lower, upper))
 
+    def stream_updates(self, lower: Frontier, upper: Frontier) -> Iterator[pa.Table]:
+        """The same a part at a time, in bounded memory; whole rows, unfiltered."""
+        with self.lease(lower.time - 1 if lower.time else None) as lease:
+            state = lease.state
+            if not upper <= state.upper:
+                raise InvalidUsage(
+                    f"shard {self.shard_id} is complete to {state.upper}, not {upper}"
+                )
+            for part in overlapping(state, lower, upper):
+                for chunk in read_chunks(self._parts.blob, part, schema_of(state)):
+                    yield between(chunk, lower.time or 0, upper.time)
+
     def listen(self, as_of: int, *, timeout: float | None = None) -> Iterator[Updates]:
         """Updates and progress strictly after `as_of`; ends with the shard or with the client.
 
         With a `timeout` it yields an empty step whenever that many seconds bring no progress, so
         that the caller can look up from its work.
         """
-        return self._follow(self._lease(as_of), as_of, timeout)
+        return self._follow(self.hold(as_of), as_of, timeout)
 
     def subscribe(self, as_of: int, *, timeout: float | None = None) -> Iterator[Updates]:
         """The collection at `as_of` as the first step, then everything after it."""
-        return self._begin(self._lease(as_of), as_of, timeout)
+        return self._begin(self.hold(as_of), as_of, timeout)
 
     async def listen_async(
         self, as_of: int, *, timeout: float | None = None
     ) -> AsyncGenerator[Updates]:
         """The same as an async iterator; `aclosing` it gives its lease up at once."""
-        lease = await asyncio.to_thread(self._lease, as_of)
+        lease = await asyncio.to_thread(self.hold, as_of)
         try:
             lower = Frontier(as_of + 1)
             while lower.time is not None:
@@ -173,7 +185,7 @@ class ReadHandle:
     async def subscribe_async(
         self, as_of: int, *, timeout: float | None = None
     ) -> AsyncGenerator[Updates]:
-        lease = await asyncio.to_thread(self._lease, as_of)
+        lease = await asyncio.to_thread(self.hold, as_of)
         try:
             while await self.wait_for_upper_past_async(as_of, timeout=timeout) is None:
                 if self._watch.closed:
@@ -193,7 +205,13 @@ class ReadHandle:
         """
         return self._leases.take(self._machine, as_of, parts=True, purpose="read")
 
-    def _lease(self, as_of: int) -> Lease:
+    def adopt(self, given: bytes) -> Lease:
+        """The lease of another process, by its name. Detach it when done, do not release it."""
+        return self._leases.adopt(self._machine, given)
+
+    def hold(self, as_of: int | None = None) -> Lease:
+        """Pin the shard's since alone: what comes after `as_of` stays apart from what was before,
+        in whatever parts."""
         return self._leases.take(self._machine, as_of, parts=False, purpose="listen")
 
     def _follow(self, lease: Lease, as_of: int, timeout: float | None) -> Iterator[Updates]:
@@ -259,9 +277,7 @@ class ReadHandle:
         if low is None:
             return shape.empty_table()
         tables = []
-        for part in state.parts:
-            if part.max_time < low or (high is not None and part.min_time >= high):
-                continue
+        for part in overlapping(state, lower, upper):
             table = self._parts.read(part, schema, columns=self._columns, clauses=clauses)
             if part.min_time < low or (high is not None and part.max_time >= high):
                 table = between(table, low, high)
@@ -285,6 +301,14 @@ class ReadHandle:
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
+
+
+def overlapping(state: State, lower: Frontier, upper: Frontier) -> Iterator[Part]:
+    """The parts that hold updates in [lower, upper)."""
+    if lower.time is not None:
+        for part in state.parts:
+            if part.max_time >= lower.time and upper.covers(part.min_time):
+                yield part
 
 
 def projected(schema: pa.Schema, columns: list[str] | None) -> pa.Schema:

@@ -11,7 +11,8 @@ from tidemark.persist.blob import Blob
 from tidemark.persist.config import Config
 from tidemark.persist.merge import merge_runs
 from tidemark.persist.order import sort
-from tidemark.persist.part import read_chunks, read_part
+from tidemark.persist.part import read_part
+from tidemark.persist.ranges import EVERYTHING, Range, overlapping, read_from
 from tidemark.persist.state import Batch, Run, State
 from tidemark.persist.updates import advance, between, concat, consolidate
 
@@ -42,15 +43,18 @@ def stream_runs(
     horizon: int | None,
     config: Config,
     until: int | None = None,
+    within: Range = EVERYTHING,
 ) -> Iterator[pa.Table]:
-    """The updates of `runs` (those before `until`), merged, moved up to `horizon`, summed up."""
+    """The updates of `runs` (those before `until` that lie `within` a range of positions), merged,
+    moved up to `horizon`, summed up."""
+    runs = [found for run in runs if (found := overlapping(run, within))]
     rows = sum(part.rows for run in runs for part in run)
     memory = sum(part.memory for run in runs for part in run)
     chunk_rows = max(1, config.row_group_bytes * rows // max(memory, 1))
-    if memory <= config.row_group_bytes:
+    if memory <= config.row_group_bytes and within == EVERYTHING:
         return _at_once(blob, state, runs, horizon, until)
-    streams = [_chunks(blob, state, group, until) for group in _packed(runs, config)]
-    return merge_runs(streams, key=state.key, horizon=horizon, chunk_rows=chunk_rows)
+    streams = [_chunks(blob, state, group, until, within) for group in _packed(runs, config)]
+    return merge_runs(streams, key=state.key, horizon=horizon, chunk_rows=chunk_rows, within=within)
 
 
 def _at_once(
@@ -67,28 +71,31 @@ def _packed(runs: list[Run], config: Config) -> Iterator[list[Run]]:
     """Runs that are small together, to be read as one: a merge of many tiny streams is slow."""
     group: list[Run] = []
     size = 0
-    for run in sorted(runs, key=_memory):
-        if group and size + _memory(run) > config.row_group_bytes:
+    for run in sorted(runs, key=memory_of):
+        if group and size + memory_of(run) > config.row_group_bytes:
             yield group
             group, size = [], 0
         group.append(run)
-        size += _memory(run)
+        size += memory_of(run)
     if group:
         yield group
 
 
-def _memory(run: Run) -> int:
+def memory_of(run: Run) -> int:
     return sum(part.memory for part in run)
 
 
-def _chunks(blob: Blob, state: State, runs: list[Run], until: int | None) -> Iterator[pa.Table]:
+def _chunks(
+    blob: Blob, state: State, runs: list[Run], until: int | None, within: Range
+) -> Iterator[pa.Table]:
+    """One stream of them all, in order. What lies outside the range may still come with it."""
     if len(runs) > 1 or not is_ordered(runs[0]):
         yield sort(_gathered(blob, state, runs, until), state.key)
         return
     schema = schema_of(state)
     for part in runs[0]:
         if until is None or part.min_time < until:
-            for chunk in read_chunks(blob, part, schema):
+            for chunk in read_from(blob, part, schema, key=state.key, start=within.start):
                 yield chunk if until is None else between(chunk, 0, until)
 
 

@@ -39,7 +39,7 @@ class PartSource:
             self._audit(part, schema, clauses)
             return schema.empty_table()
         chosen = tuple(columns) if columns is not None else None
-        name = (part.key or part.inline, schema, chosen)
+        name = (part.key or part.inline, part.at, schema, chosen)
         with self._lock:
             table = self._cache.get(name)
             if table is not None:

@@ -2,25 +2,28 @@
 
 What comes back is a `Staged` batch: a description that its owner appends, discards, or sends to
 another process, which may append it together with others as one logical batch. Memory stays
-bounded: a `Builder` writes a part whenever enough has come together.
+bounded: a `Builder` writes a run of a few parts whenever enough has come together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
+from tidemark.clock import Clock
 from tidemark.errors import InvalidUsage, Unavailable
 from tidemark.persist.blob import Blob
 from tidemark.persist.commands import spelled
 from tidemark.persist.config import Config
 from tidemark.persist.machine import Machine
+from tidemark.persist.merge import as_run
 from tidemark.persist.names import part_name
-from tidemark.persist.order import sort
+from tidemark.persist.order import order
 from tidemark.persist.part import encode_small, write_part
 from tidemark.persist.state import Part
 from tidemark.persist.updates import DIFF, TIME
@@ -40,6 +43,13 @@ class Staged(msgspec.Struct, frozen=True):
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
+
+    def at(self, time: int) -> Staged:
+        """The same updates, all of them at `time`: for rows that were staged before it was known
+        when they would be appended."""
+        placed = {"at": time, "min_time": time, "max_time": time}
+        runs = tuple(tuple(replace(part, **placed) for part in run) for run in self.runs)
+        return replace(self, runs=runs)
 
     def to_bytes(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -68,14 +78,35 @@ def fuse(shard_id: str, batches: Iterable[Staged]) -> Staged:
 
 
 class Stager:
-    """Writes the parts of one shard."""
+    """Writes the parts of one shard. Parts named before `floor` are given up."""
 
-    def __init__(self, blob: Blob, machine: Machine, key: tuple[str, ...]):
-        self.shard_id = machine.shard_id
+    def __init__(
+        self,
+        blob: Blob,
+        shard_id: str,
+        *,
+        key: tuple[str, ...],
+        config: Config,
+        clock: Clock,
+        floor: Callable[[], int],
+    ):
+        self.shard_id = shard_id
         self._blob = blob
-        self._machine = machine
-        self._config = machine.config
         self._key = key
+        self._config = config
+        self._clock = clock
+        self._floor = floor
+
+    @classmethod
+    def of(cls, machine: Machine, blob: Blob, key: tuple[str, ...]) -> Stager:
+        return cls(
+            blob,
+            machine.shard_id,
+            key=key,
+            config=machine.config,
+            clock=machine.clock,
+            floor=lambda: machine.cached.floor,
+        )
 
     def stage(self, updates: pa.Table, *, schema: int, inline: bool) -> Staged:
         """All of `updates`: as one run, or, if a merge would read and sort each part whole
@@ -87,7 +118,7 @@ class Stager:
             return Staged(self.shard_id, ((small,),))
         ordered = updates.nbytes > self._config.row_group_bytes
         if ordered:
-            updates = sort(updates, self._key)
+            updates = as_run(updates, self._key)
         parts = tuple(self.write([updates], schema=schema, ordered=ordered))
         return Staged(self.shard_id, (parts,) if ordered else tuple((part,) for part in parts))
 
@@ -113,25 +144,30 @@ class Stager:
         rows = sum(chunk.num_rows for chunk in chunks)
         group = max(1, rows * self._config.row_group_bytes // max(size, 1))
         # A clock that is behind must not name parts that are given up before they are written.
-        now_ms = max(self._machine.clock.now_ms(), self._machine.cached.floor)
-        name = part_name(self.shard_id, now_ms)
+        name = part_name(self.shard_id, max(self._clock.now_ms(), self._floor()))
+        first = order(chunks[0].slice(0, 1), self._key).at(0) if ordered else None
         return write_part(
-            self._blob, name, chunks, schema=schema, ordered=ordered, row_group_rows=group
+            self._blob, name, chunks, schema=schema, first=first, row_group_rows=group
         )
 
-    def discard(self, batch: Staged) -> None:
-        """Delete its parts, unless the shard has them. What cannot be deleted now is garbage, and
+    def delete(self, batch: Staged, *, used: Collection[str] = ()) -> None:
+        """Delete its parts, but for those in `used`. What cannot be deleted now is garbage, and
         the floor reaches it."""
-        if not any(part.key is not None for part in batch.parts):
-            return
-        try:
-            used = self._machine.refresh().keys
-        except Unavailable:
-            return
         for part in batch.parts:
             if part.key is not None and part.key not in used:
                 with suppress(Unavailable):
                     self._blob.delete(part.key)
+
+
+def discard(machine: Machine, stager: Stager, batch: Staged) -> None:
+    """Delete a batch that was handed out, unless the shard has come to have it."""
+    if any(part.key is not None for part in batch.parts):
+        with suppress(Unavailable):
+            stager.delete(batch, used=machine.refresh().keys)
+
+
+RUN_PARTS = 4
+"""How many parts of a large batch are sorted together: few runs are quick to merge."""
 
 
 class Builder:
@@ -141,7 +177,7 @@ class Builder:
         self._stager = stager
         self._schema = schema
         self._number = number
-        self._limit = config.part_bytes
+        self._limit = RUN_PARTS * config.part_bytes
         self._waiting: list[pa.Table] = []
         self._size = 0
         self._done: list[Staged] = []
@@ -163,7 +199,7 @@ class Builder:
         """Delete what was written so far; the updates are given up."""
         self._waiting, self._size = [], 0
         for batch in self._done:
-            self._stager.discard(batch)
+            self._stager.delete(batch)
         self._done = []
 
     def _flush(self, *, inline: bool) -> None:

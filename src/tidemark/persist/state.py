@@ -55,11 +55,17 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     schema: int = 0
     ordered: bool = False
     """The updates are in run order (`order`)."""
+    first: tuple[int, int] | None = None
+    """Of an ordered part in Blob: the position of its first update."""
+    at: int | None = None
+    """The time of all its updates, whatever their column says: a batch that was staged before it
+    was known when it would be appended."""
     stats: dict[str, ColumnStats] = {}
 
 
 Run = tuple[Part, ...]
-"""Parts in run order, one after the other; or a single part that is not ordered."""
+"""Parts in run order, one after the other, that hold every update once; or a single part that is
+not ordered."""
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,29 +17,38 @@ from tidemark.persist.commands import Appended, SchemaMismatch, UpperMismatch, c
 from tidemark.persist.machine import Machine
 from tidemark.persist.runs import schema_of
 from tidemark.persist.source import PartSource
-from tidemark.persist.staging import Builder, Staged, Stager, check_updates, fuse
+from tidemark.persist.staging import Builder, Staged, Stager, check_updates, discard, fuse
 from tidemark.persist.state import Batch
 from tidemark.persist.updates import between, concat, row_names, time_bounds, updates_schema
 
 Appendable = pa.Table | Staged | Sequence[Staged] | None
 
 GIVEN = "given:"
-"""How tokens begin that callers chose."""
+"""How tokens and names of writers begin that callers chose."""
+
+FOR_GOOD = 2**62
 
 
 class WriteHandle:
     """Appends to one shard. Cheap to open; registers nothing until the first write."""
 
     def __init__(
-        self, machine: Machine, parts: PartSource, *, schema: pa.Schema, key: tuple[str, ...]
+        self,
+        machine: Machine,
+        parts: PartSource,
+        *,
+        schema: pa.Schema,
+        key: tuple[str, ...],
+        name: str | None = None,
     ) -> None:
         self.shard_id = machine.shard_id
         self.schema = schema
         self._machine = machine
         self._parts = parts
-        self._key = key
-        self._stager = Stager(parts.blob, machine, key)
-        self._writer = uuid4().hex
+        self.key = key
+        self._stager = Stager.of(machine, parts.blob, key)
+        self._writer = uuid4().hex if name is None else f"{GIVEN}{name}"
+        self._lasting = name is not None
         self._tokens = count()
         self._number: int | None = None
         # The token in the state is that of the writer's last append, so there is one at a time.
@@ -57,6 +66,12 @@ class WriteHandle:
         """The true upper, linearized with all appends."""
         return self._machine.refresh().upper
 
+    @property
+    def last_token(self) -> str | None:
+        """The token that this writer, or the last of its name, gave its last append."""
+        mine = self._machine.refresh().writers.get(self._writer)
+        return mine.token.removeprefix(GIVEN) if mine is not None else None
+
     def stage(self, updates: pa.Table) -> Staged:
         """Store updates without appending them; append or discard what comes back."""
         check_updates(self.shard_id, updates, self.schema)
@@ -67,7 +82,7 @@ class WriteHandle:
         return Builder(self._stager, self.schema, self.register(), self._machine.config)
 
     def discard(self, batch: Staged) -> None:
-        self._stager.discard(batch)
+        discard(self._machine, self._stager, batch)
 
     def compare_and_append(
         self, updates: Appendable, *, lower: Frontier, upper: Frontier, token: str | None = None
@@ -159,7 +174,7 @@ class WriteHandle:
             encoded = encode_schema(self.schema)
             self._number = self._machine.apply(
                 "register_schema",
-                lambda state: commands.register_schema(state, encoded, self._key),
+                lambda state: commands.register_schema(state, encoded, self.key),
             )
         return self._number
 
@@ -184,7 +199,9 @@ class WriteHandle:
                     batch,
                     writer=self._writer,
                     token=token,
-                    expires_ms=clock.now_ms() + config.writer_lease_ms,
+                    expires_ms=FOR_GOOD
+                    if self._lasting
+                    else clock.now_ms() + config.writer_lease_ms,
                 ),
             )
         if isinstance(outcome, UpperMismatch):

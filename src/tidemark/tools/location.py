@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from tidemark.errors import Corruption, Determinate, InvalidUsage, TidemarkError
+from tidemark.persist.location import Address
 from tidemark.tools.output import warn
 
 if TYPE_CHECKING:
-    from tidemark.persist import PersistClient
+    from tidemark.persist import Config, PersistClient
 
 BLOB, CONSENSUS = "blob", "consensus.db"
 """Names below a data folder; `tidemark serve` uses the same."""
 
 
-class Where(NamedTuple):
-    blob: str
-    consensus: str
-
-
-def locate(data: Path | None, blob: str | None, consensus: str | None) -> Where:
+def locate(data: Path | None, blob: str | None, consensus: str | None) -> Address:
     """The stores that are meant; those not named lie below `data`."""
     if data is None and (blob is None or consensus is None):
         raise InvalidUsage(
@@ -34,16 +31,16 @@ def locate(data: Path | None, blob: str | None, consensus: str | None) -> Where:
         what = "is not a folder" if data.exists() else "does not exist"
         raise InvalidUsage(f"--data {data} {what}", hint="name the folder that the server uses")
     folder = (data or Path()).resolve()
-    return Where(blob or f"file://{folder / BLOB}", consensus or f"sqlite://{folder / CONSENSUS}")
+    return Address(blob or f"file://{folder / BLOB}", consensus or f"sqlite://{folder / CONSENSUS}")
 
 
-def open_client(where: Where) -> PersistClient:
+def open_client(where: Address, config: Config | None = None) -> PersistClient:
     """A client of stores that exist."""
     from tidemark.persist import PersistClient
 
     check_consensus(where.consensus)
     check_blob(where.blob)
-    return PersistClient.open(blob=where.blob, consensus=where.consensus)
+    return PersistClient.open(blob=where.blob, consensus=where.consensus, config=config)
 
 
 def check_consensus(uri: str) -> None:
@@ -62,18 +59,17 @@ def _check_sqlite(path: Path) -> None:
     nothing = InvalidUsage(f"there is no Tidemark data in {path.parent}", hint=hint)
     if not path.is_file():
         raise nothing
-    try:
-        with open(path, "rb") as file:
-            magic = file.read(16)
-    except OSError as error:
-        raise Determinate(f"cannot read {path}: {error.strerror}") from error
-    if magic != b"SQLite format 3\0":
-        raise Corruption(f"{path} is not a SQLite database", hint=hint)
+    if not os.access(path, os.R_OK):
+        raise Determinate(f"cannot read {path}: Permission denied")
     query = "SELECT count(*) FROM sqlite_master WHERE name = 'consensus'"
+    # Only SQLite may open the file: when a process closes any descriptor of it, it loses all the
+    # locks that its connections hold, and another process may then delete the log under them.
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
             found = connection.execute(query).fetchone()[0]
     except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            raise Corruption(f"{path} is not a SQLite database", hint=hint) from error
         raise Corruption(f"{path} cannot be read: {error}", hint="restore a backup") from error
     if not found:
         raise nothing

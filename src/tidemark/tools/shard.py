@@ -5,6 +5,7 @@ Imports wait until a command runs: `tidemark --help` must not load Arrow.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -164,17 +165,30 @@ def compact(
     consensus: Consensus = None,
     all_: All = False,
     full: Annotated[bool, typer.Option("--full", help="Into one batch, even if not due.")] = False,
+    on_spark: Annotated[
+        bool, typer.Option("--spark", help="Into one batch, by the tasks of a Spark job.")
+    ] = False,
+    spark_master: Annotated[
+        str | None, typer.Option(help="Implies --spark; local[*] if not given.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Merge batches until nothing is due."""
-    with reporting():
+    with reporting(), ExitStack() as stack:
         from tidemark.tools.upkeep import merge, print_merged
 
         client = open_client(locate(data, blob, consensus))
+        shards = _chosen(client, shard, all_)
+        spark = None
+        if on_spark or spark_master is not None:
+            from tidemark.spark.session import start_spark
+
+            spark = start_spark(master=spark_master or "local[*]", app="tidemark-compact")
+            stack.callback(spark.stop)
         with progress("merging", quiet=json) as moved:
             rows = [
-                merge(client, each, full=full, progress=moved)
-                for each in _chosen(client, shard, all_)
+                merge(client, each, full=full or spark is not None, progress=moved, spark=spark)
+                for each in shards
             ]
         print_json({"shards": rows}) if json else print_merged(rows)
         client.close()

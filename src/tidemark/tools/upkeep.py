@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemark.persist import FileBlob, PersistClient
 from tidemark.persist.blob import AN_HOUR
@@ -17,6 +17,9 @@ from tidemark.persist.names import by_age
 from tidemark.persist.state import Batch, State
 from tidemark.tools.output import console, print_table, size, span
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 RACES = 10
 """Merges in a row that others spoil, after which the shard is left to them."""
 
@@ -26,9 +29,15 @@ Progress = Callable[[int, int, str], None]
 
 
 def merge(
-    client: PersistClient, shard_id: str, *, full: bool, progress: Progress
+    client: PersistClient,
+    shard_id: str,
+    *,
+    full: bool,
+    progress: Progress,
+    spark: SparkSession | None = None,
 ) -> dict[str, Any]:
-    """Merge until nothing is due, or (`full`) until one batch of one run is left."""
+    """Merge until nothing is due, or (`full`) until one batch of one run is left; here or on
+    `spark`."""
     machine = client.machine(shard_id)
     before = machine.refresh()
     merges = spoilt = 0
@@ -38,7 +47,12 @@ def merge(
         if not batches:
             break
         progress(merges, merges + len(batches), f"{shard_id}: {len(state.batches)} batches")
-        done = compact(machine, client.blob, batches)
+        if spark is None:
+            done = compact(machine, client.blob, batches)
+        else:
+            from tidemark.spark.compact import merge as merge_on
+
+            done = merge_on(spark, client, shard_id, batches, progress=progress)
         merges, spoilt = (merges + 1, 0) if done else (merges, spoilt + 1)
     after = machine.refresh()
     return {

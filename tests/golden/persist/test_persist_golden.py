@@ -201,7 +201,7 @@ class Shell:
         number = handle.register()
         updates = tabled(rows, handle.schema)
         part = write_part(
-            self._blob, key, [updates], schema=number, ordered=False, row_group_rows=1
+            self._blob, key, [updates], schema=number, first=None, row_group_rows=1
         )
         self._staged[id] = Staged(SHARD, ((part,),)).to_bytes()
         return []

@@ -312,9 +312,9 @@ class TestTrouble:
     def test_of_other_formats_the_message_says_what_to_do(self):
         newer = msgspec.msgpack.encode((FORMAT + 1, "x", "diff", {}))
         older = msgspec.msgpack.encode((FORMAT - 1, "x", "diff", {}))
-        with pytest.raises(Corruption, match=r"format 3, .* up to 2 \(upgrade Tidemark"):
+        with pytest.raises(Corruption, match=r"format 4, .* up to 3 \(upgrade Tidemark"):
             decode("s", self.version(newer))
-        with pytest.raises(Corruption, match="format 1 of a pre-release"):
+        with pytest.raises(Corruption, match="format 2 of a pre-release"):
             decode("s", self.version(older))
 
     def test_a_newer_format_may_be_laid_out_differently(self):

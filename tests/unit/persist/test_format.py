@@ -23,7 +23,7 @@ def newest_state(consensus: Path, shard: str) -> dict:
     state: dict = {}
     for (data,) in sqlite3.connect(consensus).execute(query, (shard,)):
         format_, _, kind, body, checksum = msgspec.msgpack.decode(data)
-        assert format_ == 2
+        assert format_ == 3
         assert checksum
         state = body if kind == "rollup" else applied(state, body)
     return state
@@ -51,7 +51,7 @@ def collection(blob: Path, state: dict, as_of: int) -> dict[tuple, int]:
         else:
             table = pq.ParquetFile(blob / part["key"]).read()
         for update in table.to_pylist():
-            if update["_time"] <= as_of:
+            if part.get("at", update["_time"]) <= as_of:
                 row = [update.get(n) for n in names if n not in ("_time", "_diff")]
                 rows[tuple(row)] += update["_diff"]
     return {row: count for row, count in rows.items() if count}

@@ -20,6 +20,7 @@ from tidemark.errors import Corruption, InvalidUsage
 from tidemark.persist import order as order_module
 from tidemark.persist.merge import merge_runs
 from tidemark.persist.order import Order, argsort, is_sorted, order, sort
+from tidemark.persist.ranges import Range
 from tidemark.persist.updates import as_updates, consolidate, updates_schema
 
 PROPERTY = settings(deadline=None, print_blob=True, max_examples=100)
@@ -140,6 +141,61 @@ def test_the_chunking_of_the_inputs_does_not_matter(runs, data, key, horizon, bi
             [chunked(run, data.draw(cuts)) for run in whole], key=key, horizon=horizon, chunk_rows=7
         )
         assert shown(found) == shown(expected)
+
+
+@PROPERTY
+@given(
+    runs=st.lists(st.tuples(UPDATES, st.lists(st.integers(0, 40), max_size=8)), max_size=4),
+    bounds=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=5),
+    key=KEYS,
+    horizon=st.sampled_from([None, 3]),
+    bits=st.sampled_from([2, 1, 0]),
+)
+def test_merges_of_ranges_are_the_merge(runs, bounds, key, horizon, bits):
+    """With so few positions that every one is a bound now and then."""
+    with hash_bits(bits):
+        inputs = [chunked(sort(table(updates), key), cuts) for updates, cuts in runs]
+        expected = merged(inputs, key=key, horizon=horizon)
+        edges = [None, *sorted(set(bounds)), None]
+        found = [
+            merge_runs(
+                [iter(run) for run in inputs],
+                key=key,
+                horizon=horizon,
+                chunk_rows=7,
+                within=Range(start, end),
+            )
+            for start, end in pairwise(edges)
+        ]
+        assert by_position([c for chunks in found for c in chunks], key) == by_position(
+            expected, key
+        )
+
+
+def by_position(chunks: list[pa.Table], key: tuple[str, ...]) -> list[tuple]:
+    """The updates in order; different rows that share a position may come in any."""
+    found = []
+    for chunk in chunks:
+        positions = order(chunk, key)
+        found += [(positions.at(n), repr(row)) for n, row in enumerate(chunk.to_pylist())]
+    assert [at for at, _ in found] == sorted(at for at, _ in found)
+    return sorted(found)
+
+
+def test_a_merge_of_a_range_stops_reading_behind_it():
+    run = sort(numbered(range(1000), range(1000), [1] * 1000), ("k",))
+    end = order(run, ("k",)).at(250)
+    read = []
+
+    def chunks() -> Iterator[pa.Table]:
+        for piece in pieces(run, 100):
+            read.append(piece)
+            yield piece
+
+    within = Range(None, end)
+    found = list(merge_runs([chunks()], key=("k",), horizon=None, chunk_rows=1000, within=within))
+    assert sum(chunk.num_rows for chunk in found) == 250
+    assert len(read) == 3
 
 
 def numbered(keys, values, times, diffs=None) -> pa.Table:

@@ -1,7 +1,7 @@
 """A region read from outside: any set of its collections as Spark DataFrames at one common time.
 
-This needs the data folder and nothing else: no server, no cluster. While an `At` is open, the
-collections stay readable at its time and their files stay in place.
+This needs the region's stores and nothing else: no server, no cluster. While an `At` is open, the
+collections stay readable at its time and their parts stay in place.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from tidemark.control.catalog import Item, read_items
-from tidemark.errors import AsOfBeforeSince, DataError, SqlError
-from tidemark.persist import DIFF, ERR, PersistClient
-from tidemark.persist.frames import snapshot_frame
+from tidemark.control.catalog import Item
+from tidemark.errors import AsOfBeforeSince, SqlError
+from tidemark.persist import PersistClient
+from tidemark.persist.location import Address
+from tidemark.region.options import collections, found
+from tidemark.spark.frames import rows
+from tidemark.tools.location import locate, open_client
 
 
 class Region:
-    """The collections of one data folder."""
+    """The collections of one region."""
 
     def __init__(self, client: PersistClient):
+        assert client.address is not None
+        self.address: Address = client.address
         self._client = client
 
     def collections(self) -> dict[str, Item]:
         """Everything that is stored, by name."""
-        return {i.name: i for i in read_items(self._client).values() if i.shard is not None}
+        return collections(self._client)
 
     def at(self, *names: str, as_of: int | None = None, timeout: float = 60.0) -> At:
-        """All of `names` at one time: the newest that every one of them has completed.
+        """All of `names` (or all there are) at one time: the newest that every one of them has
+        completed.
 
         Waits up to `timeout` seconds for one that has not come so far yet (a new view, say).
         """
-        known = self.collections()
-        missing = [name for name in names if name not in known]
-        if missing or not names:
-            raise SqlError(
-                f"no such collection: {', '.join(missing) or '(none named)'}",
-                hint=f"there are: {', '.join(sorted(known)) or 'none'}",
-                sqlstate="42P01",
-            )
-        shards = {name: known[name].shard or "" for name in names}
+        names = names or tuple(self.collections())
+        if not names:
+            raise SqlError("the region has no collections yet", sqlstate="42P01")
+        shards = {name: found(self._client, name).shard or "" for name in names}
         return At(self._client, shards, as_of, timeout)
 
     def close(self) -> None:
@@ -85,13 +85,13 @@ class At:
         shard = self._shards.get(name)
         if shard is None:
             raise SqlError(f"{name} was not named in at(...)", sqlstate="42P01")
-        found = self._stack.enter_context(snapshot_frame(spark, self._client, shard, self.as_of))
-        failed = found.where(F.col(ERR).isNotNull()).select(ERR).take(1)
-        if failed:
-            raise DataError(failed[0][0])
-        copies = F.explode(F.array_repeat(F.lit(0), F.col(DIFF).cast("int")))
-        rows = [F.col(f"`{column}`") for column in found.columns if column not in (ERR, DIFF)]
-        return found.select(*rows, copies.alias("_copy")).drop("_copy")
+        return self._stack.enter_context(rows(spark, self._client, shard, self.as_of)).sound()
+
+    def views(self, spark: SparkSession) -> None:
+        """All of them as temporary views of their names, for `spark.sql`, until this is closed."""
+        for name in self._shards:
+            self.frame(spark, name).createOrReplaceTempView(f"`{name}`")
+            self._stack.callback(spark.catalog.dropTempView, name)
 
     def close(self) -> None:
         self._stack.close()
@@ -103,12 +103,9 @@ class At:
         self.close()
 
 
-def open_region(data: str | Path) -> Region:
-    """Open the region in a data folder that `tidemark serve --data` made."""
-    folder = Path(data).resolve()
-    if not (folder / "consensus.db").exists():
-        raise SqlError(f"there is no Tidemark data in {folder}", sqlstate="58P01")
-    client = PersistClient.open(
-        blob=f"file://{folder / 'blob'}", consensus=f"sqlite://{folder / 'consensus.db'}"
-    )
-    return Region(client)
+def open_region(
+    data: str | Path | None = None, *, blob: str | None = None, consensus: str | None = None
+) -> Region:
+    """Open a region: the folder of `tidemark serve --data`, or its stores by URI."""
+    where = locate(Path(data) if data is not None else None, blob, consensus)
+    return Region(open_client(where))

@@ -1,0 +1,62 @@
+"""A region in a Spark session: the data source, and a table for each collection."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tidemark.region.read import Region, open_region
+from tidemark.region.source import TidemarkSource
+
+DATABASE = "tidemark"
+
+
+def attach(
+    spark: SparkSession,
+    data: str | Path | None = None,
+    *,
+    blob: str | None = None,
+    consensus: str | None = None,
+    database: str = DATABASE,
+) -> Region:
+    """Make `.format("tidemark")` known to `spark`, and the region's collections its tables.
+
+    `select * from tidemark.bids` then reads the newest complete time, anew in each query. Call it
+    again to see collections that were created since.
+    """
+    register(spark)
+    region = open_region(data, blob=blob, consensus=consensus)
+    # Spark forgets a table's options when it plans a scan of a source written in Python, so users
+    # are given views that repeat them.
+    hidden = f"_{database}"
+    for each in (database, hidden):
+        spark.sql(f"DROP DATABASE IF EXISTS {_name(each)} CASCADE")
+        spark.sql(f"CREATE DATABASE {_name(each)}")
+    for collection in region.collections():
+        given = {**region.address._asdict(), "collection": collection}
+        options = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in given.items())
+        stored, view = _name(hidden, collection), _name(database, collection)
+        spark.sql(f"CREATE TABLE {stored} USING tidemark OPTIONS ({options})")
+        spark.sql(f"CREATE VIEW {view} AS SELECT * FROM {stored} WITH ({options})")
+    return region
+
+
+def register(spark: SparkSession) -> None:
+    """Make `.format("tidemark")` known to a session."""
+    # Spark's workers run this very Python, which has this very package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # A write looks its format up in the thread's active session, whichever the frame is of.
+    for session in {spark, SparkSession.getActiveSession() or spark}:
+        session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        session.dataSource.register(TidemarkSource)
+
+
+def _name(*parts: str) -> str:
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("'", "\\'")

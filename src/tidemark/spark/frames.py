@@ -1,0 +1,451 @@
+"""Shards as Spark DataFrames: exact snapshots and deltas.
+
+Parts are Parquet files of the shard's own schema, so Spark's vectorised reader takes the list of
+those that matter as it is; what the state carries inline joins in as a local relation. A lease
+keeps the parts in place while Spark reads them. Small snapshots come through Arrow instead: a
+Spark job that opens files costs more than the rows do.
+
+    snapshot    the collection at one time: every row once, with `_diff`, the number of its copies
+    rows        the same, each row as often as it counts and without `_diff`
+    delta       the updates in [lower, upper), with `_time` and `_diff`
+
+Most of a shard lies in one large batch that compaction has summed up at one time: the *base*.
+The other batches that a snapshot needs, the *overlay*, are few rows, so the base is not grouped
+again. With the overlay summed up by itself, into rows that came (+) and rows that went (-):
+
+    rows        base without -, and + as it is                       one scan of the base
+    snapshot    base rows that the overlay does not touch, and the    two scans
+                touched ones grouped with it
+
+The joins broadcast the overlay, so the base is not shuffled either. Where this does not hold (no
+such base, an overlay that is large beside it) everything is grouped, which is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial, reduce
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from tidemark.errors import Corruption, DataError, InvalidUsage
+from tidemark.frontier import Frontier
+from tidemark.persist import filters
+from tidemark.persist.client import PersistClient
+from tidemark.persist.filters import Filter, Predicate
+from tidemark.persist.holds import check_as_of
+from tidemark.persist.part import read_part
+from tidemark.persist.runs import schema_of
+from tidemark.persist.state import Batch, ColumnStats, Part, State
+from tidemark.persist.updates import (
+    DIFF,
+    ERR,
+    TIME,
+    between,
+    concat,
+    consolidate,
+    row_names,
+    split_errors,
+)
+
+SMALL_ROWS = 50_000
+"""Snapshots up to this many stored updates are read through Arrow."""
+
+LOCAL_OVERLAY_ROWS = 250_000
+"""Overlays up to this many updates are summed up here and sent along with the query."""
+
+OVERLAY_SHARE = 0.25
+"""An overlay of more than this share of the base is grouped with it instead."""
+
+
+class Frames(NamedTuple):
+    """Good rows and errors, apart: what is wrong with a collection must not hide in its rows."""
+
+    ok: DataFrame
+    err: DataFrame
+    may_err: bool
+    """False if there is no error for sure, so that nobody need look."""
+
+    def sound(self) -> DataFrame:
+        """The good rows, if there is no error; a collection in error fails with its error."""
+        if self.may_err and (failed := self.err.take(1)):
+            raise DataError(failed[0][ERR])
+        return self.ok
+
+
+@lru_cache(maxsize=1_000)
+def spark_schema(schema: pa.Schema) -> StructType:
+    try:
+        return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    except Exception as error:
+        raise InvalidUsage(f"Spark cannot read this shard: {error}") from error
+
+
+def local_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """A small table as a local relation: projecting or filtering it needs no Spark job."""
+    return spark.createDataFrame(table, schema=spark_schema(table.schema))
+
+
+@contextmanager
+def snapshot(
+    spark: SparkSession,
+    client: PersistClient,
+    shard_id: str,
+    as_of: int,
+    *,
+    columns: list[str] | None = None,
+    filter: Filter | None = None,
+    consolidated: bool = True,
+) -> Iterator[Frames]:
+    """The collection at `as_of`: its row columns and `_diff`, each row once.
+
+    Of `columns` only and of rows that pass `filter`, if given; then rows of different columns may
+    repeat. Not `consolidated`, the updates come as they are stored, which is cheaper and enough
+    for whoever sums up anyway. Valid inside the `with` block: the lease on its parts ends with it.
+    """
+    with _scan(spark, client, shard_id, as_of, filter) as scan:
+        ok = scan.consolidated() if consolidated else scan.updates()
+        yield Frames(_projected(ok, columns, DIFF), scan.errors(), scan.may_err)
+
+
+@contextmanager
+def rows(
+    spark: SparkSession,
+    client: PersistClient,
+    shard_id: str,
+    as_of: int,
+    *,
+    columns: list[str] | None = None,
+    filter: Filter | None = None,
+) -> Iterator[Frames]:
+    """The collection at `as_of` as a table: each row as often as it counts."""
+    with _scan(spark, client, shard_id, as_of, filter) as scan:
+        yield Frames(_projected(scan.rows(), columns), scan.errors(), scan.may_err)
+
+
+@contextmanager
+def delta(
+    spark: SparkSession,
+    client: PersistClient,
+    shard_id: str,
+    lower: Frontier,
+    upper: Frontier,
+    *,
+    columns: list[str] | None = None,
+    filter: Filter | None = None,
+    consolidated: bool = False,
+) -> Iterator[Frames]:
+    """What happened in [lower, upper), with `_time` and `_diff`. `upper` must have been reached."""
+    low, high = lower.time, upper.time
+    if low is None or not lower <= upper:
+        raise InvalidUsage(f"no interval: from {lower} to {upper}")
+    reader = client.open_reader(shard_id)
+    with reader.lease(max(low - 1, 0) if low else None) as lease:
+        state = lease.state
+        if not upper <= state.upper:
+            raise InvalidUsage(f"shard {shard_id} is complete to {state.upper}, not {upper}")
+        scan = _Scan(spark, client, state, low, None if high is None else high, filter)
+        ok = scan.updates(TIME, DIFF)
+        if consolidated:
+            ok = _summed(ok, [*scan.names, TIME])
+        yield Frames(_projected(ok, columns, TIME, DIFF), scan.errors(TIME), scan.may_err)
+
+
+@contextmanager
+def _scan(
+    spark: SparkSession, client: PersistClient, shard_id: str, as_of: int, filter: Filter | None
+) -> Iterator[_Scan]:
+    reader = client.open_reader(shard_id)
+    reader.wait_for_upper_past(as_of)
+    with reader.lease(as_of) as lease:
+        check_as_of(lease.state, as_of)
+        yield _Scan(spark, client, lease.state, 0, as_of + 1, filter)
+
+
+class _Scan:
+    """The updates of a state with low <= time < high, and what can be made of them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        client: PersistClient,
+        state: State,
+        low: int,
+        high: int | None,
+        filter: Filter | None,
+    ):
+        if not state.schemas:
+            raise InvalidUsage(f"shard {state.shard_id} is empty: nothing was appended to it yet")
+        self._spark = spark
+        self._blob = client.blob
+        self._shard_id = state.shard_id
+        self._schema = schema_of(state)
+        self._key = state.key
+        self.names = row_names(self._schema)
+        self._low, self._high = low, high
+        self._clauses = filters.clauses(filter, self._schema) if filter else None
+        self._batches = [(batch, self._wanted(batch)) for batch in state.batches]
+        self._parts = [part for _, parts in self._batches for part in parts]
+        self.may_err = any(part.errors for part in self._parts)
+        self._small = sum(part.rows for part in self._parts) <= SMALL_ROWS
+
+    # What comes out.
+
+    def updates(self, *meta: str) -> DataFrame:
+        """Good updates as they are stored."""
+        return self._of(self._parts, [*self.names, *(meta or (DIFF,))])
+
+    def consolidated(self) -> DataFrame:
+        if self._small:
+            return self._local(self._summed_here(self._parts))
+        base, rest = self._split()
+        if not base:
+            return _summed(self.updates(), self.names)
+        scanned = self._base(base)
+        if not rest:
+            return scanned
+        overlay = self._overlay(rest)
+        touched = overlay.matched(scanned, overlay.changes, "left_semi")
+        untouched = overlay.matched(scanned, overlay.changes, "left_anti")
+        return untouched.unionAll(_summed(touched.unionAll(overlay.changes), self.names))
+
+    def rows(self) -> DataFrame:
+        if self._small:
+            return self._local(self._repeated(self._summed_here(self._parts)))
+        base, rest = self._split()
+        least, most = _bounds(base) if base else (0, 0)
+        if least < 1:
+            # Rows that the overlay must make up for are not the base's alone.
+            return self._copies(self.consolidated())
+        scanned = self._base(base)
+        came = []
+        if rest:
+            overlay = self._overlay(rest)
+            came = [self._copies(overlay.changes.where(_column(DIFF) > 0))]
+            went = overlay.changes.where(_column(DIFF) < 0)
+            if overlay.went and most == 1:
+                scanned = overlay.matched(scanned, went, "left_anti")
+            elif overlay.went:
+                left = _column(DIFF) + F.coalesce(_column(_MARK + DIFF), F.lit(0))
+                scanned = overlay.matched(scanned, went, "left").withColumn(DIFF, left)
+        scanned = scanned.select(*map(_column, self.names)) if most == 1 else self._copies(scanned)
+        return reduce(DataFrame.unionAll, [scanned, *came])
+
+    def errors(self, *meta: str) -> DataFrame:
+        """`_err` and the number of its copies (and `_time`)."""
+        names = [ERR, *meta]
+        parts = [part for part in self._parts if part.errors]
+        found = self._scanned(parts, [*names, DIFF]).where(_column(ERR).isNotNull())
+        return _summed(found, names) if parts else found
+
+    # Base and overlay.
+
+    def _split(self) -> tuple[list[Part], list[Part]]:
+        """The parts of the base, and the others; no base if there is none worth it."""
+        most, chosen = max(self._flat(), default=(0, -1))
+        overlay = [p for at, (_, parts) in enumerate(self._batches) if at != chosen for p in parts]
+        if sum(part.rows for part in overlay) > OVERLAY_SHARE * most:
+            return [], self._parts
+        return self._batches[chosen][1], overlay
+
+    def _flat(self) -> Iterator[tuple[int, int]]:
+        """Sizes and places of the batches in which every row is once: one run in run order, which
+        holds every update once, and all of it at one time."""
+        for at, (batch, parts) in enumerate(self._batches):
+            one_run = len(batch.runs) == 1 and all(part.ordered for part in batch.parts)
+            times = {time for part in batch.parts for time in (part.min_time, part.max_time)}
+            if parts and one_run and len(times) == 1:
+                yield sum(part.rows for part in parts), at
+
+    def _base(self, parts: list[Part]) -> DataFrame:
+        return self._of(parts, [*self.names, DIFF])
+
+    def _overlay(self, parts: list[Part]) -> _Overlay:
+        """The overlay summed up, here if it is small enough, else by Spark."""
+        if sum(part.rows for part in parts) > LOCAL_OVERLAY_ROWS:
+            changes = _summed(self._of(parts, [*self.names, DIFF]), self.names)
+            return _Overlay(changes, went=True, key=None)
+        table = self._summed_here(parts)
+        went = table.filter(pc.less(table[DIFF], 0))
+        return _Overlay(self._local(table), went.num_rows > 0, self._join_key(table))
+
+    def _join_key(self, overlay: pa.Table) -> str | None:
+        """A column to join by, besides comparing whole rows: Spark looks integers up fastest."""
+        for name in self._key:
+            if pa.types.is_integer(overlay[name].type) and not overlay[name].null_count:
+                return name
+        return None
+
+    # Reading.
+
+    def _wanted(self, batch: Batch) -> list[Part]:
+        """The batch's parts that can hold something that is asked for."""
+        return [
+            part
+            for part in batch.parts
+            if part.max_time >= self._low
+            and (self._high is None or part.min_time < self._high)
+            and (self._clauses is None or filters.may_match(part, self._clauses, self._schema))
+        ]
+
+    def _of(self, parts: list[Part], names: list[str]) -> DataFrame:
+        """Good updates of `parts`."""
+        return self._filtered(self._scanned(parts, names, good=True))
+
+    def _scanned(self, parts: list[Part], names: list[str], *, good: bool = False) -> DataFrame:
+        """Columns of all updates in time (only the good ones, if asked), wherever they are."""
+        frames = []
+        stored = sorted((p for p in parts if p.key is not None), key=self._treatment)
+        for treatment, group in groupby(stored, key=self._treatment):
+            frames.append(self._files(list(group), treatment, names, good=good))
+        inline = [part for part in parts if part.key is None]
+        if inline or not frames:
+            table = self._read_here(inline)
+            table = split_errors(table)[0] if good else table
+            frames.append(local_frame(self._spark, table.select(names)))
+        return reduce(DataFrame.unionAll, frames)
+
+    def _treatment(self, part: Part) -> tuple[bool, bool, int]:
+        """Whether it must be looked at for times outside and for errors; the time it says."""
+        return not self._within(part), part.errors > 0, -1 if part.at is None else part.at
+
+    def _files(
+        self, parts: list[Part], treatment: tuple[bool, bool, int], names: list[str], *, good: bool
+    ) -> DataFrame:
+        straddling, erring, at = treatment
+        paths = [self._blob.uri(part.key) for part in parts if part.key is not None]
+        frame = self._spark.read.schema(spark_schema(self._schema)).parquet(*paths)
+        if at >= 0:
+            frame = frame.withColumn(TIME, F.lit(at).cast("bigint"))
+        if straddling:
+            frame = frame.where(_column(TIME) >= self._low)
+            if self._high is not None:
+                frame = frame.where(_column(TIME) < self._high)
+        if good and erring:
+            frame = frame.where(_column(ERR).isNull())
+        return frame.select(*map(_column, names))
+
+    def _within(self, part: Part) -> bool:
+        before = self._high is None or part.max_time < self._high
+        return part.min_time >= self._low and before
+
+    def _read_here(self, parts: list[Part]) -> pa.Table:
+        read = partial(read_part, self._blob, schema=self._schema)
+        found = concat([read(part) for part in parts], self._schema)
+        return between(found, self._low, self._high)
+
+    def _summed_here(self, parts: list[Part]) -> pa.Table:
+        """Good rows and `_diff` of a few updates, summed up."""
+        found, _ = split_errors(self._read_here(parts))
+        return consolidate(found.select([*self.names, DIFF]))
+
+    def _local(self, table: pa.Table) -> DataFrame:
+        # Filters are Spark's, whatever the size: Arrow compares NaN differently.
+        return self._filtered(local_frame(self._spark, table))
+
+    def _filtered(self, frame: DataFrame) -> DataFrame:
+        return frame.where(_condition(self._clauses)) if self._clauses else frame
+
+    def _repeated(self, table: pa.Table) -> pa.Table:
+        copies = table[DIFF].to_numpy()
+        if (copies < 0).any():
+            raise Corruption(f"shard {self._shard_id} holds a row a negative number of times")
+        chosen = np.repeat(np.arange(table.num_rows), copies)
+        return table.select(self.names).take(pa.array(chosen))
+
+    def _copies(self, frame: DataFrame) -> DataFrame:
+        """Rows as often as they count."""
+        copies = F.explode(F.array_repeat(F.lit(0), _column(DIFF).cast("int"))).alias(_COPY)
+        return frame.select(*map(_column, self.names), copies).drop(_COPY)
+
+
+class _Overlay(NamedTuple):
+    changes: DataFrame
+    went: bool
+    """Whether rows may have gone."""
+    key: str | None
+    """An integer column, never null here, that rows can be found by."""
+
+    def matched(self, base: DataFrame, others: DataFrame, how: str) -> DataFrame:
+        """`base` joined with rows of the overlay that are the same."""
+        marks = others.select(*(_column(n).alias(f"{_MARK}{n}") for n in others.columns))
+        names = [name for name in base.columns if name != DIFF]
+        same = reduce(
+            Column.__and__, (_column(n).eqNullSafe(_column(f"{_MARK}{n}")) for n in names)
+        )
+        if self.key is not None:
+            found = _column(self.key) == _column(f"{_MARK}{self.key}")
+        else:
+            found = _fingerprint(base, names) == _fingerprint(base, names, _MARK)
+        return base.join(F.broadcast(marks), found & same, how)
+
+
+_COPY, _MARK = "_copy", "_mark_"
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name}`")
+
+
+def _fingerprint(frame: DataFrame, names: list[str], prefix: str = "") -> Column:
+    """64 bits of a row, for joining by: rows that are equal have equal ones."""
+    kinds = dict(frame.dtypes)
+    columns = (_column(prefix + name) for name in names)
+    # xxhash64 tells -0.0 from 0.0.
+    zeroed = (
+        column + F.lit(0.0).cast(kinds[name]) if kinds[name] in ("float", "double") else column
+        for name, column in zip(names, columns, strict=True)
+    )
+    return F.xxhash64(*zeroed)
+
+
+def _summed(frame: DataFrame, names: list[str]) -> DataFrame:
+    summed = frame.groupBy(*map(_column, names)).agg(F.sum(_column(DIFF)).alias(DIFF))
+    return summed.where(_column(DIFF) != 0)
+
+
+def _projected(frame: DataFrame, columns: list[str] | None, *meta: str) -> DataFrame:
+    return frame if columns is None else frame.select(*map(_column, (*columns, *meta)))
+
+
+def _bounds(parts: list[Part]) -> tuple[int, int]:
+    """The least and the greatest `_diff`, as far as statistics tell."""
+    stats = [part.stats.get(DIFF, ColumnStats(0)) for part in parts]
+    least = min(s.least if isinstance(s.least, int) else -1 for s in stats)
+    return least, max(s.most if isinstance(s.most, int) else 2 for s in stats)
+
+
+def _condition(clauses: list[list[Predicate]]) -> Column:
+    """The filter as Spark evaluates it."""
+    return reduce(
+        Column.__or__, (reduce(Column.__and__, map(_comparison, clause)) for clause in clauses)
+    )
+
+
+def _comparison(predicate: Predicate) -> Column:
+    name, operator, value = predicate
+    column = _column(name)
+    if operator in ("in", "not in"):
+        found = column.isin(list(value))
+        return found if operator == "in" else ~found
+    return _COMPARISONS[operator](column, F.lit(value))
+
+
+_COMPARISONS: dict[str, Callable[[Column, Column], Column]] = {
+    "=": Column.__eq__,
+    "==": Column.__eq__,
+    "!=": Column.__ne__,
+    "<": Column.__lt__,
+    "<=": Column.__le__,
+    ">": Column.__gt__,
+    ">=": Column.__ge__,
+}

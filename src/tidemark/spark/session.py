@@ -1,0 +1,242 @@
+"""Spark sessions, configured in one place.
+
+Ticks are many and tiny, hydrations are few and large; what is right for one is wrong for the
+other (measured: code generation off makes a small tick half again as fast and a large scan twice
+as slow). So a replica keeps one Spark context and gives each piece of work a session with the
+settings for its size. Sessions have their own temporary views, so nothing is shared by accident.
+
+    master      local[*]                      threads of this process
+                spark://host:port             a standalone cluster (docs/operations.md, "Spark")
+    blob        s3://bucket/prefix?endpoint=  whose parts Spark reads as s3a://bucket/prefix/part
+    TIDEMARK_DRIVER_MEMORY  2g                heap of this process's JVM
+    TIDEMARK_S3A_JARS       <environment>/s3a where the jars for s3a:// are
+    TIDEMARK_SPARK_LOG      fatal             how much Spark's JVM says on stderr (warn, info, ...)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from tidemark.errors import Unavailable
+
+MIN_JAVA = 17
+
+MASTER_SECONDS = 5.0
+"""How long a Spark master has to take a connection."""
+
+S3A_CREDENTIALS = (
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
+)
+"""Where S3A looks for credentials: the places, in the order, that persist.s3 does."""
+
+COMMON = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # Sort-merge joins in one partition need no exchange and no broadcast job.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+
+SMALL = {
+    **COMMON,
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+LARGE = {
+    **COMMON,
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.autoBroadcastJoinThreshold": str(32 * 1024 * 1024),
+}
+
+
+def start_spark(
+    *,
+    master: str = "local[*]",
+    app: str = "tidemark",
+    blob: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start this process's Spark context, quietly; `settings` go before ours.
+
+    With an s3:// `blob`, Spark reads the addresses that the blob's `uri` gives.
+    """
+    find_java()
+    # Workers must run this very Python, not whatever `python3` is on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    conf = SparkConf().setMaster(master).setAppName(app)
+    conf.setAll(
+        [
+            ("spark.ui.enabled", "false"),
+            ("spark.ui.showConsoleProgress", "false"),
+            ("spark.driver.memory", os.environ.get("TIDEMARK_DRIVER_MEMORY", "2g")),
+            ("spark.driver.maxResultSize", "0"),
+            ("spark.driver.defaultJavaOptions", _log_options()),
+            ("spark.scheduler.mode", "FAIR"),
+            ("spark.sql.codegen.cache.maxEntries", "5000"),
+            ("spark.sql.catalogImplementation", "in-memory"),
+            *_driver_address(master).items(),
+            *SMALL.items(),
+            *(_s3a(blob) if blob and blob.startswith("s3:") else {}).items(),
+            *(settings or {}).items(),
+        ]
+    )
+    if SparkContext._gateway is None:
+        SparkContext._ensure_initialized(gateway=_launch_quietly(conf))
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def s3a_jars() -> list[Path]:
+    """The jars with which Spark reads s3a:// addresses; none where they were not fetched."""
+    folder = os.environ.get("TIDEMARK_S3A_JARS") or Path(sys.prefix, "s3a")
+    return sorted(Path(folder).glob("*.jar"))
+
+
+def s3a_settings(blob: str) -> dict[str, str]:
+    """What makes s3a:// reach the bucket of an s3:// blob just as persist.s3 does.
+
+    Credentials in this process's environment travel with Spark's jobs, by Spark's own doing.
+    """
+    parts = urlsplit(blob, allow_fragments=False)
+    options = dict(parse_qsl(parts.query))
+    variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    endpoint = options.get("endpoint") or _first_set(*variables)
+    region = options.get("region") or _first_set("AWS_REGION", "AWS_DEFAULT_REGION")
+    credentials = list(S3A_CREDENTIALS)
+    if os.environ.get("AWS_PROFILE") and not os.environ.get("AWS_ACCESS_KEY_ID"):
+        credentials = ["org.apache.hadoop.fs.s3a.auth.ProfileAWSCredentialsProvider"]
+    found = {
+        "endpoint.region": region or "us-east-1",
+        "aws.credentials.provider": ",".join(credentials),
+        # A store that does not answer is given up after about 15 seconds, not two minutes.
+        "retry.limit": "4",
+    }
+    if endpoint:
+        found |= {"endpoint": endpoint, "path.style.access": "true"}
+    return {f"spark.hadoop.fs.s3a.bucket.{parts.netloc}.{k}": v for k, v in found.items()}
+
+
+def _s3a(blob: str) -> dict[str, str]:
+    jars = s3a_jars()
+    if not jars:
+        raise Unavailable(
+            "Spark cannot read S3: its jars are not here",
+            hint="run `make s3a`, or name a folder of jars with TIDEMARK_S3A_JARS",
+        )
+    return {"spark.jars": ",".join(map(str, jars)), **s3a_settings(blob)}
+
+
+def _first_set(*variables: str) -> str | None:
+    return next((found for each in variables if (found := os.environ.get(each))), None)
+
+
+def _driver_address(master: str) -> dict[str, str]:
+    """Under which address executors reach this process: that from which it reaches the master."""
+    if master.startswith("local"):
+        return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if not master.startswith("spark://") or os.environ.get("SPARK_LOCAL_IP"):
+        return {}
+    problem = None
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), MASTER_SECONDS) as reached:
+                own = reached.getsockname()[0]
+                return {"spark.driver.host": f"[{own}]" if ":" in own else own}
+        except (OSError, ValueError) as error:
+            problem = error
+    raise Unavailable(
+        f"no Spark master answers at {master}: {problem}",
+        hint="start the cluster, or correct the address; it is spark://host:port",
+    )
+
+
+def _log_options() -> str:
+    config = Path(__file__).with_name("log4j2.properties").as_uri()
+    level = os.environ.get("TIDEMARK_SPARK_LOG", "fatal")
+    return f"-Dlog4j2.configurationFile={config} -Dtidemark.spark.log={level}"
+
+
+def _launch_quietly(conf: SparkConf) -> Any:
+    """PySpark's JVM, without the line that Java prints about a module that Spark asks for."""
+    read_end, write_end = os.pipe()
+    said = os.fdopen(read_end, "rb")
+    threading.Thread(target=_pass_on, args=(said,), name="spark-stderr", daemon=True).start()
+    try:
+        return launch_gateway(conf, {"stderr": write_end})
+    finally:
+        os.close(write_end)
+
+
+def _pass_on(said: IO[bytes]) -> None:
+    with said:
+        for line in said:
+            if b"incubator modules: jdk.incubator.vector" not in line:
+                os.write(2, line)
+
+
+def session_for(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
+    """A session of its own on the same context, with `settings`."""
+    session = spark.newSession()
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    return session
+
+
+def find_java() -> str:
+    """Make sure that PySpark finds a Java of at least 17; returns where."""
+    home = os.environ.get("JAVA_HOME")
+    if home and java_version(Path(home) / "bin" / "java") >= MIN_JAVA:
+        return home
+    on_path = shutil.which("java")
+    if not home and on_path and java_version(Path(on_path)) >= MIN_JAVA:
+        return on_path
+    recorded = Path(sys.prefix) / "java-home"
+    if recorded.is_file():
+        os.environ["JAVA_HOME"] = recorded.read_text().strip()
+        return os.environ["JAVA_HOME"]
+    raise Unavailable(
+        f"Spark needs Java {MIN_JAVA} or later and none was found",
+        hint="run `make setup`, which brings one, or set JAVA_HOME",
+    )
+
+
+def java_version(java: Path) -> int:
+    """The major version that `java -version` prints, 0 if it does not run."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, check=False, timeout=60
+        )
+    except OSError:
+        return 0
+    words = done.stderr.split('"')
+    major = words[1].split(".")[0] if len(words) > 1 else ""
+    return int(major) if major.isdigit() else 0
