@@ -9,7 +9,7 @@ import tidemark
 
 
 def test_public_names() -> None:
-    assert tidemark.__all__ == ["At", "Region", "open_region"]
+    assert tidemark.__all__ == ["At", "Region", "attach", "open_region", "pass_through"]
     for name in tidemark.__all__:
         assert getattr(tidemark, name).__name__ == name
 

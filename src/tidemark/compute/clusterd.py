@@ -202,7 +202,9 @@ def main(argv: list[str] | None = None) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
 
     client = PersistClient.open(blob=options.blob, consensus=options.consensus)
-    spark = start_spark(master=options.spark_master, app=f"tidemark-{options.name}")
+    spark = start_spark(
+        master=options.spark_master, app=f"tidemark-{options.name}", blob=options.blob
+    )
     client.start_maintenance(large=large_merges(spark, client))
     replica = Replica(client, spark, options.data / "cache", SYSTEM_CLOCK)
     token = secrets.token_hex(16)

@@ -38,6 +38,7 @@ from tidemark.persist import DIFF, ERR, TIME, PersistClient
 from tidemark.persist.arrange import Arrangement
 from tidemark.persist.updates import consolidate, row_names, split_errors
 from tidemark.spark.frames import snapshot
+from tidemark.spark.progress import progress
 from tidemark.spark.stage import stage
 from tidemark.types import Column, arrow_schema
 
@@ -302,6 +303,7 @@ class Dataflow:
         """The same two queries with the leaves bound to snapshot scans, written by Spark's tasks."""
         upper = Frontier(as_of + 1)
         with ExitStack() as stack:
+            stack.enter_context(progress(self._runner.large, f"hydrate {self.id}"))
             frames = {
                 get.id: stack.enter_context(
                     snapshot(

@@ -177,13 +177,16 @@ def compact(
     with reporting(), ExitStack() as stack:
         from tidemark.tools.upkeep import merge, print_merged
 
-        client = open_client(locate(data, blob, consensus))
+        where = locate(data, blob, consensus)
+        client = open_client(where)
         shards = _chosen(client, shard, all_)
         spark = None
         if on_spark or spark_master is not None:
             from tidemark.spark.session import start_spark
 
-            spark = start_spark(master=spark_master or "local[*]", app="tidemark-compact")
+            spark = start_spark(
+                master=spark_master or "local[*]", app="tidemark-compact", blob=where.blob
+            )
             stack.callback(spark.stop)
         with progress("merging", quiet=json) as moved:
             rows = [

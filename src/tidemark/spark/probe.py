@@ -1,0 +1,151 @@
+"""Look-ups of many keys: the rows of a collection whose key is among those of a DataFrame.
+
+    here     the keys come to the driver, which looks them up in its arrangement
+    tasks    tasks look up the keys they have, in arrangements of their own hosts
+    scan     the whole collection is read and joined with the keys
+
+One rule chooses, by the number of keys n and of rows r (`choose`), from what was measured on
+two cores at 20M rows (`tidemark bench spark-io`): a look-up costs about a microsecond a key
+wherever it is made, tasks cost about half a second to get going, and a scan costs a twentieth to a
+tenth of a microsecond a row:
+
+    n <= 100,000        here: the keys are there in less time than a job takes to start
+    n <= r / 10         tasks
+    otherwise           scan
+
+A host's first look-up also makes its base, which costs more than a scan; the next ones share it,
+those of other processes too. Who will look up once should scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.errors import InvalidUsage
+from tidemark.persist import Config, PersistClient
+from tidemark.persist.arrange import Arrangement, open_arrangement
+from tidemark.persist.location import Address
+from tidemark.persist.runs import schema_of
+from tidemark.persist.updates import DIFF, row_names
+from tidemark.spark.frames import local_frame, snapshot, spark_schema
+
+HERE_KEYS = 100_000
+SCAN_SHARE = 0.1
+
+Way = Literal["here", "tasks", "scan"]
+
+
+def choose(keys: int, rows: int) -> Way:
+    if keys <= HERE_KEYS:
+        return "here"
+    return "tasks" if keys <= SCAN_SHARE * rows else "scan"
+
+
+@contextmanager
+def probe(
+    spark: SparkSession,
+    client: PersistClient,
+    shard_id: str,
+    keys: DataFrame,
+    on: Sequence[str],
+    *,
+    as_of: int,
+    folder: Path | str,
+    key: Sequence[str] | None = None,
+    way: Way | None = None,
+) -> Iterator[DataFrame]:
+    """The rows at `as_of`, with `_diff`, whose `key` columns equal the columns `on` of `keys`.
+
+    The columns have the same names unless `key` says otherwise; null equals null. Hosts keep
+    their arrangements in `folder`. Valid inside the `with` block: the lease on the parts ends
+    with it.
+    """
+    wanted = Wanted.of(client, shard_id, tuple(key or on), as_of, str(folder))
+    if len(on) != len(wanted.key):
+        raise InvalidUsage(f"{len(on)} columns cannot be compared with {len(wanted.key)}")
+    asked = keys.select(
+        *(F.col(f"`{a}`").alias(b) for a, b in zip(on, wanted.key, strict=True))
+    ).distinct()
+    reader = client.open_reader(shard_id)
+    reader.wait_for_upper_past(as_of)
+    with ExitStack() as stack:
+        lease = stack.enter_context(reader.lease(as_of))
+        schema = schema_of(lease.state)
+        few = None
+        if way in (None, "here"):
+            few = asked.limit(HERE_KEYS + 1).toArrow() if way is None else asked.toArrow()
+            way = way or choose(few.num_rows, lease.state.rows)
+        if few is not None and way != "here":
+            way = choose(asked.count(), lease.state.rows)
+        if few is not None and way == "here":
+            arrangement = stack.enter_context(wanted.open(client))
+            yield local_frame(spark, arrangement.lookup(few, as_of))
+        elif way == "tasks":
+            names = [*row_names(schema), DIFF]
+            shape = pa.schema([schema.field(name) for name in names])
+            yield asked.mapInArrow(wanted.look_up, spark_schema(shape))
+        else:
+            found = stack.enter_context(snapshot(spark, client, shard_id, as_of))
+            yield _joined(found.ok, asked, wanted.key)
+
+
+class Wanted(NamedTuple):
+    """An arrangement at a time, for any process of any host; picklable."""
+
+    address: Address
+    config: Config
+    shard_id: str
+    key: tuple[str, ...]
+    as_of: int
+    folder: str
+
+    @staticmethod
+    def of(
+        client: PersistClient, shard_id: str, key: tuple[str, ...], as_of: int, folder: str
+    ) -> Wanted:
+        if client.address is None or client.address.blob.startswith("mem:"):
+            raise InvalidUsage("other processes cannot read a blob store in this one's memory")
+        return Wanted(client.address, client.config, shard_id, key, as_of, folder)
+
+    def open(self, client: PersistClient):
+        return open_arrangement(
+            client, self.shard_id, self.key, folder=self.folder, as_of=self.as_of
+        )
+
+    def look_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One task's keys, in a worker process."""
+        arrangement = _arrangement(self)
+        for batch in batches:
+            found = arrangement.lookup(pa.Table.from_batches([batch]), self.as_of)
+            yield from found.combine_chunks().to_batches()
+
+
+_open: dict[Wanted, tuple[Arrangement, ExitStack]] = {}
+"""Of this worker process: the last one, as jobs come one after the other."""
+
+
+def _arrangement(wanted: Wanted) -> Arrangement:
+    if wanted not in _open:
+        while _open:
+            _open.popitem()[1][1].close()
+        stack = ExitStack()
+        client = PersistClient.open(
+            blob=wanted.address.blob, consensus=wanted.address.consensus, config=wanted.config
+        )
+        stack.callback(client.close)
+        _open[wanted] = stack.enter_context(wanted.open(client)), stack
+    return _open[wanted][0]
+
+
+def _joined(rows: DataFrame, asked: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    marks = asked.toDF(*(f"_key_{at}" for at in range(len(key))))
+    same = (F.col(f"`{name}`").eqNullSafe(F.col(f"_key_{at}")) for at, name in enumerate(key))
+    return rows.join(marks, reduce(Column.__and__, same), "left_semi")
