@@ -8,11 +8,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cluster import spark_cluster
 from services import postgres_server, postgres_uri, s3_server, s3_uri, tiny_disk
-from tidemark.spark.session import start_spark
 from tidemark.persist import PersistClient
+from tidemark.spark.session import start_spark
 
-__all__ = ["client", "postgres_server", "postgres_uri", "s3_server", "s3_uri", "spark", "tiny_disk"]
+__all__ = [
+    "client",
+    "postgres_server",
+    "postgres_uri",
+    "s3_server",
+    "s3_uri",
+    "spark",
+    "spark_cluster",
+    "tiny_disk",
+]
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from threading import Event, Thread
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidemark.bench.memory import Sampled, memory
 from tidemark.bench.persist_process import Fresh
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.frontier import Frontier
@@ -218,20 +218,20 @@ def compact(folder: str, memory_mib: int) -> dict[str, float]:
         size, rows = sum(part.memory for part in state.parts), state.rows
         runs = sum(len(batch.runs) for batch in state.batches)
         pa.default_memory_pool().release_unused()
-        before = _memory("VmRSS")
-        anonymous = _Sampled("RssAnon")
+        before = memory("VmRSS")
+        anonymous = Sampled("RssAnon")
         Path("/proc/self/clear_refs").write_text("5")
         start = SYSTEM_CLOCK.monotonic()
         merges = _merge_all(client, SHARD)
         seconds = SYSTEM_CLOCK.monotonic() - start
-        peak = _memory("VmHWM") - before
+        peak = memory("VmHWM") - before
         state = client.state(SHARD)
         assert [len(batch.runs) for batch in state.batches] == [1]
         assert state.rows == rows
         return {
             "compaction_peak_mib": peak / MIB,
             "compaction_peak_anonymous_mib": anonymous.stop() / MIB,
-            "compaction_peak_arrow_mib": pa.default_memory_pool().max_memory() / MIB,
+            "compaction_peak_arrow_mib": pa.default_memory_pool().maxmemory() / MIB,
             "compaction_bound_mib": memory_mib,
             "shard_mib": size / MIB,
             "compaction_runs": runs,
@@ -269,31 +269,3 @@ def _open(folder: str | Path, config: Config) -> PersistClient:
     return PersistClient.open(
         blob=f"file://{folder}/blob", consensus=f"sqlite://{folder}/consensus.db", config=config
     )
-
-
-def _memory(field: str) -> int:
-    """Bytes, of this process."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return 1024 * int(line.split()[1])
-    raise SystemExit("the benchmark of compaction needs Linux: /proc/self/status")
-
-
-class _Sampled:
-    """The most that `field` rises above its value at the start, looked at every few ms."""
-
-    def __init__(self, field: str):
-        self._field = field
-        self._start = self._most = _memory(field)
-        self._stop = Event()
-        self._thread = Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.005):
-            self._most = max(self._most, _memory(self._field))
-
-    def stop(self) -> int:
-        self._stop.set()
-        self._thread.join()
-        return self._most - self._start

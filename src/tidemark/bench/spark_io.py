@@ -25,11 +25,13 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from tidemark.bench import spark_compact, spark_lookup
+from tidemark.bench.memory import Sampled
 from tidemark.bench.persist import Bar, bar_table
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.frontier import Frontier
-from tidemark.persist import PersistClient, WriteHandle, as_updates
-from tidemark.persist.compact import compact
+from tidemark.persist import Config, PersistClient, WriteHandle, as_updates
+from tidemark.persist.config import MIB
+from tidemark.spark.compact import merge
 from tidemark.spark.frames import rows, spark_schema
 from tidemark.spark.session import LARGE, SMALL, session_for, start_spark
 from tidemark.spark.stage import stage
@@ -46,6 +48,10 @@ SCHEMA = pa.schema(
         ("kind", pa.string()),
     ]
 )
+
+
+BATCH_MIB = Config().hot_batch_bytes // MIB
+"""What an arrangement is built in pieces of: the bound on memory is a few of them."""
 
 
 class Size(NamedTuple):
@@ -68,7 +74,9 @@ BARS = [
     Bar("lookup_growth", "the same / of the small shard", most=2),
     Bar("lookup_100k_ms", "look-up of 100,000 keys, ms", most=150),
     Bar("small_write_ratio", "1,000 rows staged / toArrow + append", most=1.5),
-    Bar("lookup_private_growth", "private memory, large / small shard", most=1.5),
+    Bar("lookup_private_mib", "private memory of look-ups, MiB", most=64),
+    Bar("build_peak_private_mib", "of building the arrangement, MiB", most=4 * BATCH_MIB),
+    Bar("driver_private_mib", "of the driver of all reads and writes, MiB", most=64),
 ]
 
 
@@ -80,9 +88,12 @@ def run(*, quick: bool) -> None:
     spark = start_spark(app="tidemark-bench")
     with tempfile.TemporaryDirectory() as folder:
         volume = Volume(spark, Path(folder), size, say)
+        peak = Sampled("RssAnon")
         metrics |= volume.write()
+        volume.compact()  # On Spark: in process it has a memory of its own.
         metrics |= volume.read()
         metrics |= volume.small_writes()
+        metrics["driver_private_mib"] = peak.stop() / MIB
         volume.client.close()
     spark.stop()
     metrics |= spark_lookup.measure(size.lookup_rows, size.lookup_small, say=say)
@@ -128,7 +139,6 @@ class Volume:
     def read(self) -> Metrics:
         """Every column of every row, thrown away."""
         shard = f"w{self._size.rounds}"
-        self._compact(shard)
         state = self.client.state(shard)
         files = [self.client.blob.uri(part.key) for part in state.parts if part.key is not None]
         plain = self._large.read.schema(spark_schema(SCHEMA)).parquet(*files)
@@ -161,10 +171,11 @@ class Volume:
         updates = as_updates(frame.toArrow(), time=time, schema=writer.schema)
         writer.compare_and_append(updates, lower=Frontier(time), upper=Frontier(time + 1))
 
-    def _compact(self, shard: str) -> None:
-        self._say("compacting")
-        machine = self.client.machine(shard)
-        compact(machine, self.client.blob, machine.refresh().batches)
+    def compact(self) -> None:
+        """The shard that was written last, into one run."""
+        self._say("merging")
+        shard = f"w{self._size.rounds}"
+        merge(self._large, self.client, shard, self.client.state(shard).batches)
 
     def _overlay(self, shard: str) -> None:
         """A hundredth of the rows changed: each goes and comes with another amount."""

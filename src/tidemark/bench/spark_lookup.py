@@ -15,8 +15,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
+from tidemark.bench.memory import Sampled, memory
 from tidemark.bench.persist_process import Fresh
-from tidemark.bench.persist_volume import KINDS, _memory, _Sampled
+from tidemark.bench.persist_volume import KINDS
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.frontier import Frontier
 from tidemark.persist import Appended, PersistClient, as_updates
@@ -80,7 +81,7 @@ def build(folder: str, rows: int, _repeats: int) -> dict[str, float]:
     with closing(_open(folder)) as client:
         for name, key, order in (("", "id", None), ("_sorted", "customer", "amount")):
             pa.default_memory_pool().release_unused()
-            before, peak = _memory("RssAnon"), _Sampled("RssAnon")
+            before, peak = memory("RssAnon"), Sampled("RssAnon")
             start = SYSTEM_CLOCK.monotonic()
             with open_arrangement(
                 client, SHARD, (key,), order=order, folder=_cache(folder), as_of=0
@@ -89,7 +90,7 @@ def build(folder: str, rows: int, _repeats: int) -> dict[str, float]:
                 assert arrangement.rows == rows
                 results[f"build{name}_peak_private_mib"] = peak.stop() / MIB
                 pa.default_memory_pool().release_unused()
-                results[f"build{name}_private_mib"] = (_memory("RssAnon") - before) / MIB
+                results[f"build{name}_private_mib"] = (memory("RssAnon") - before) / MIB
     results["base_mib"] = sum(p.stat().st_size for p in _cache(folder).glob("*")) / 2 / MIB
     return results
 
@@ -99,7 +100,7 @@ def look(folder: str, rows: int, repeats: int) -> dict[str, float]:
     results = {}
     with closing(_open(folder)) as client:
         start = SYSTEM_CLOCK.monotonic()
-        before = _memory("RssAnon")
+        before = memory("RssAnon")
         with open_arrangement(
             client, SHARD, ("id",), folder=_cache(folder), as_of=0
         ) as arrangement:
@@ -117,7 +118,7 @@ def look(folder: str, rows: int, repeats: int) -> dict[str, float]:
                 results[f"lookup_{name}_ms"] = 1e3 * median(seconds[3:])
             del asked
             pa.default_memory_pool().release_unused()
-            results["lookup_private_mib"] = (_memory("RssAnon") - before) / MIB
+            results["lookup_private_mib"] = (memory("RssAnon") - before) / MIB
     return results
 
 

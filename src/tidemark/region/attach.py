@@ -46,8 +46,10 @@ def attach(
 
 def register(spark: SparkSession) -> None:
     """Make `.format("tidemark")` known to a session."""
-    # Spark's workers run this very Python, which has this very package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Spark's workers run this very Python, which has this very package; the context has already
+    # looked at the variable and settled for whatever `python3` is on the PATH.
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = spark.sparkContext.pythonExec = sys.executable
     # A write looks its format up in the thread's active session, whichever the frame is of.
     for session in {spark, SparkSession.getActiveSession() or spark}:
         session.conf.set("spark.sql.python.filterPushdown.enabled", "true")

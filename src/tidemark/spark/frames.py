@@ -213,10 +213,11 @@ class _Scan:
         scanned = self._base(base)
         if not rest:
             return scanned
-        overlay = self._overlay(rest)
-        touched = overlay.matched(scanned, overlay.changes, "left_semi")
-        untouched = overlay.matched(scanned, overlay.changes, "left_anti")
-        return untouched.unionAll(_summed(touched.unionAll(overlay.changes), self.names))
+        overlay = self.overlay(rest)
+        changes = overlay.changes()
+        touched = overlay.matched(scanned, changes, "left_semi")
+        untouched = overlay.matched(scanned, changes, "left_anti")
+        return untouched.unionAll(_summed(touched.unionAll(changes), self.names))
 
     def rows(self) -> DataFrame:
         if self._small:
@@ -229,14 +230,13 @@ class _Scan:
         scanned = self._base(base)
         came = []
         if rest:
-            overlay = self._overlay(rest)
-            came = [self._copies(overlay.changes.where(_column(DIFF) > 0))]
-            went = overlay.changes.where(_column(DIFF) < 0)
-            if overlay.went and most == 1:
-                scanned = overlay.matched(scanned, went, "left_anti")
-            elif overlay.went:
+            overlay = self.overlay(rest)
+            came = [overlay.came]
+            if overlay.went is not None and most == 1:
+                scanned = overlay.matched(scanned, overlay.went, "left_anti")
+            elif overlay.went is not None:
                 left = _column(DIFF) + F.coalesce(_column(_MARK + DIFF), F.lit(0))
-                scanned = overlay.matched(scanned, went, "left").withColumn(DIFF, left)
+                scanned = overlay.matched(scanned, overlay.went, "left").withColumn(DIFF, left)
         scanned = scanned.select(*map(_column, self.names)) if most == 1 else self._copies(scanned)
         return reduce(DataFrame.unionAll, [scanned, *came])
 
@@ -269,14 +269,22 @@ class _Scan:
     def _base(self, parts: list[Part]) -> DataFrame:
         return self._of(parts, [*self.names, DIFF])
 
-    def _overlay(self, parts: list[Part]) -> _Overlay:
+    def overlay(self, parts: list[Part]) -> _Overlay:
         """The overlay summed up, here if it is small enough, else by Spark."""
         if sum(part.rows for part in parts) > LOCAL_OVERLAY_ROWS:
             changes = _summed(self._of(parts, [*self.names, DIFF]), self.names)
-            return _Overlay(changes, went=True, key=None)
+            came = self._copies(changes.where(_column(DIFF) > 0))
+            return _Overlay(lambda: changes, came, changes.where(_column(DIFF) < 0), None)
+        # Taken apart here: Spark would do that each time that it plans a query.
         table = self._summed_here(parts)
         went = table.filter(pc.less(table[DIFF], 0))
-        return _Overlay(self._local(table), went.num_rows > 0, self._join_key(table))
+        came = table.filter(pc.greater(table[DIFF], 0))
+        return _Overlay(
+            lambda: self._local(table),
+            self._local(self._repeated(came)),
+            self._local(went) if went.num_rows else None,
+            self._join_key(table),
+        )
 
     def _join_key(self, overlay: pa.Table) -> str | None:
         """A column to join by, besides comparing whole rows: Spark looks integers up fastest."""
@@ -369,9 +377,13 @@ class _Scan:
 
 
 class _Overlay(NamedTuple):
-    changes: DataFrame
-    went: bool
-    """Whether rows may have gone."""
+    """Updates beside the base, summed up."""
+
+    changes: Callable[[], DataFrame]
+    came: DataFrame
+    """Rows that are there more often, each as often as that."""
+    went: DataFrame | None
+    """Rows that are there less often, with `_diff`; None if there are none."""
     key: str | None
     """An integer column, never null here, that rows can be found by."""
 
@@ -379,9 +391,7 @@ class _Overlay(NamedTuple):
         """`base` joined with rows of the overlay that are the same."""
         marks = others.select(*(_column(n).alias(f"{_MARK}{n}") for n in others.columns))
         names = [name for name in base.columns if name != DIFF]
-        same = reduce(
-            Column.__and__, (_column(n).eqNullSafe(_column(f"{_MARK}{n}")) for n in names)
-        )
+        same = reduce(Column.__and__, (_same(_column(n), _column(f"{_MARK}{n}")) for n in names))
         if self.key is not None:
             found = _column(self.key) == _column(f"{_MARK}{self.key}")
         else:
@@ -394,6 +404,12 @@ _COPY, _MARK = "_copy", "_mark_"
 
 def _column(name: str) -> Column:
     return F.col(f"`{name}`")
+
+
+def _same(left: Column, right: Column) -> Column:
+    """Equality in which nulls are equal. Not `<=>`, which Spark would make a key of its join of:
+    a join by one integer is several times faster than by all columns."""
+    return F.when(left.isNull(), right.isNull()).otherwise(F.coalesce(left == right, F.lit(False)))
 
 
 def _fingerprint(frame: DataFrame, names: list[str], prefix: str = "") -> Column:

@@ -46,6 +46,12 @@ S3A_CREDENTIALS = (
 )
 """Where S3A looks for credentials: the places, in the order, that persist.s3 does."""
 
+S3_VARIABLES = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION"),
+)
+"""What executors are told of this process's environment: tasks open the blob store themselves."""
+
 COMMON = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -151,7 +157,10 @@ def _s3a(blob: str) -> dict[str, str]:
             "Spark cannot read S3: its jars are not here",
             hint="run `make s3a`, or name a folder of jars with TIDEMARK_S3A_JARS",
         )
-    return {"spark.jars": ",".join(map(str, jars)), **s3a_settings(blob)}
+    given = {name: found for name in S3_VARIABLES if (found := os.environ.get(name))}
+    # Spark sends keys to the executors' JVMs by itself, but not to their Python workers.
+    workers = {f"spark.executorEnv.{name}": value for name, value in given.items()}
+    return {"spark.jars": ",".join(map(str, jars)), **s3a_settings(blob), **workers}
 
 
 def _first_set(*variables: str) -> str | None:

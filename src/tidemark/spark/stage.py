@@ -33,6 +33,7 @@ from tidemark.persist.staging import Builder, Staged, Stager, fuse
 from tidemark.persist.updates import as_updates
 from tidemark.persist.write import WriteHandle
 from tidemark.spark.frames import spark_schema
+from tidemark.spark.progress import progress
 
 SMALL_BYTES = 4 * MIB
 """Results that the optimiser expects to be smaller come back as Arrow."""
@@ -108,7 +109,8 @@ def stage(
         staged = site.stage(batches)
         yield pa.record_batch({"staged": pa.array([staged.to_bytes()], pa.binary())})
 
-    found = frame.mapInArrow(write, "staged binary").toArrow()["staged"].to_pylist()
+    with progress(frame.sparkSession, f"write to {writer.shard_id}"):
+        found = frame.mapInArrow(write, "staged binary").toArrow()["staged"].to_pylist()
     return fuse(writer.shard_id, map(Staged.from_bytes, found))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 from collections import deque
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +18,7 @@ from tidemark.errors import (
 )
 from tidemark.persist.consensus import Versioned
 from tidemark.persist.sqlite import SqliteConsensus
+from tidemark.tools.location import check_consensus
 
 
 class TestSqlite:
@@ -91,3 +94,23 @@ class TestSqlite:
         with closing(SqliteConsensus(tmp_path / "consensus")) as consensus:
             assert consensus.compare_and_set("k", Versioned(0, b"0"))
             assert consensus.head("k") == Versioned(0, b"0")
+
+    def test_looking_at_the_file_keeps_its_locks(self, tmp_path: Path):
+        """A process loses all locks on a file when it closes any descriptor of it. Without them,
+        the next process to close its connection deletes the log that ours goes on writing to."""
+        uri = f"sqlite://{tmp_path}/consensus"
+        script = (
+            "import sys; from pathlib import Path; from tidemark.persist.sqlite import *;"
+            "from tidemark.persist.consensus import Versioned;"
+            "c = SqliteConsensus(Path(sys.argv[1]));"
+            "c.compare_and_set('k', Versioned(int(sys.argv[2]), b'theirs')); c.close()"
+        )
+        with closing(SqliteConsensus(tmp_path / "consensus")) as consensus:
+            for seqno in range(0, 6, 2):
+                assert consensus.compare_and_set("k", Versioned(seqno, b"ours"))
+                check_consensus(uri)
+                other = [sys.executable, "-c", script, str(tmp_path / "consensus"), str(seqno + 1)]
+                subprocess.run(other, check=True)
+            assert [version.seqno for version in consensus.scan("k")] == list(range(6))
+        with closing(SqliteConsensus(tmp_path / "consensus")) as consensus:
+            assert [version.seqno for version in consensus.scan("k")] == list(range(6))

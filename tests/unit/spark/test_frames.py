@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from worlds import SMALL, World, plain
 
 from tidemark.errors import AsOfBeforeSince, DataError, InvalidUsage
 from tidemark.frontier import Frontier
-from tidemark.persist import DIFF, ERR, TIME, PersistClient
+from tidemark.persist import DIFF, ERR, TIME, PersistClient, as_updates
+from tidemark.persist.compact import compact
 from tidemark.spark import frames
 from tidemark.spark.frames import delta, rows, snapshot
 
@@ -149,4 +151,38 @@ def test_parts_stay_while_they_are_read(spark: SparkSession, tmp_path: Path, eag
     client.sweep(older_than_ms=0)
     live = {part.key for part in client.state("s").parts if part.key is not None}
     assert {key for key, _ in client.blob.list()} == live
+    client.close()
+
+
+def test_a_column_that_came_later(spark: SparkSession, tmp_path: Path, eager):
+    """The base lacks it, the overlay has it; rows of before can go and come back with it."""
+    client = PersistClient.open(
+        blob=f"file://{tmp_path}/blob", consensus=f"sqlite://{tmp_path}/c.db", config=SMALL
+    )
+    narrow = pa.schema([("k", pa.int64())])
+    writer = client.open_writer("s", schema=narrow, key=("k",))
+    wide = narrow.append(pa.field("more", pa.string()))
+
+    def append(time: int, values: list[tuple], diffs: list[int]) -> None:
+        names = writer.schema.names[:-3]
+        rows = [dict(zip(names, value, strict=True)) for value in values]
+        table = pa.Table.from_pylist(rows, schema=pa.schema(list(writer.schema)[:-3]))
+        table = table.append_column("_diff", pa.array(diffs, pa.int64()))
+        updates = as_updates(table, time=time, schema=writer.schema)
+        writer.compare_and_append(updates, lower=Frontier(time), upper=Frontier(time + 1))
+
+    append(0, [(k,) for k in range(1_000)], [1] * 1_000)
+    client.open_critical_since("s").downgrade(Frontier(0))
+    machine = client.machine("s")
+    compact(machine, client.blob, machine.refresh().batches)
+    writer.evolve_schema(wide)
+    append(1, [(1, None), (2, None), (1, "one"), (5_000, "new")], [-1, -1, 1, 1])
+    expected = Counter({(k, None): 1 for k in range(1_000) if k not in (1, 2)})
+    expected |= Counter({(1, "one"): 1, (5_000, "new"): 1})
+    with rows(spark, client, "s", 1) as found:
+        assert Counter(map(tuple, found.ok.collect())) == expected
+    with snapshot(spark, client, "s", 1) as found:
+        assert {tuple(row)[:-1]: row[DIFF] for row in found.ok.collect()} == expected
+    with rows(spark, client, "s", 1, filter=[("more", "=", "one")]) as found:
+        assert [tuple(row) for row in found.ok.collect()] == [(1, "one")]
     client.close()
