@@ -29,13 +29,13 @@ from tidemark.compute.dataflow import Dataflow, state_shards
 from tidemark.compute.peek import run_peek
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Peek
-from tidemark.spark.session import SMALL, session_for
 from tidemark.compute.sql import parse_query, plan_query
 from tidemark.errors import SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, Appended, PersistClient
-from tidemark.spark.frames import local_frame
 from tidemark.persist.updates import row_names
+from tidemark.spark.frames import local_frame
+from tidemark.spark.session import SMALL, session_for
 
 Contents = Counter[Row]
 

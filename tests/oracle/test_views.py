@@ -24,7 +24,8 @@ from queries import random_query
 
 from tidemark.compute import dataflow, peek, run
 from tidemark.errors import Unsupported
-from tidemark.persist import Config, PersistClient, arrange, frames
+from tidemark.persist import Config, PersistClient, arrange
+from tidemark.spark import frames
 
 QUIET = range(1, 13)
 RESTARTS = range(101, 107)
@@ -160,7 +161,8 @@ def _shrink_persist(client: PersistClient, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setattr(arrange, "MAX_TAIL_RUNS", 1)
     monkeypatch.setattr(arrange, "MIN_TAIL_ROWS", 2)
     config = Config(small_batches=2, inline_batches=2, rollup_every=3, inline_bytes=1_500)
-    return PersistClient(client.blob.inner, client.consensus, config=config)
+    assert client.address is not None
+    return PersistClient.open(**client.address._asdict(), config=config)
 
 
 def _shrink_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@
     read       a compacted snapshot, against Spark over the same Parquet files
     overlay    the same with 1% of the rows changed and not compacted yet
     lookup     random keys in an arrangement, of a large shard and of a small one
+    probe      the rows of many keys: by the driver, by tasks, by a scan
     small      1,000 rows of a Spark result appended, against `toArrow()` and an append
     merge      a large merge on Spark, against the same in process
 
@@ -33,6 +34,7 @@ from tidemark.persist import Config, PersistClient, WriteHandle, as_updates
 from tidemark.persist.config import MIB
 from tidemark.spark.compact import merge
 from tidemark.spark.frames import rows, spark_schema
+from tidemark.spark.probe import Way, probe
 from tidemark.spark.session import LARGE, SMALL, session_for, start_spark
 from tidemark.spark.stage import stage
 
@@ -94,6 +96,7 @@ def run(*, quick: bool) -> None:
         metrics |= volume.read()
         metrics |= volume.small_writes()
         metrics["driver_private_mib"] = peak.stop() / MIB
+        metrics |= volume.probes()
         volume.client.close()
     spark.stop()
     metrics |= spark_lookup.measure(size.lookup_rows, size.lookup_small, say=say)
@@ -159,6 +162,29 @@ class Volume:
             "small_write_ms": 1_000 * median(staged[5:]),
             "small_write_ratio": median(staged[5:]) / median(apart[5:]),
         }
+
+    def probes(self) -> Metrics:
+        """Each way of looking many keys up, in seconds: what the rule in spark/probe.py is from."""
+        shard, count = f"w{self._size.rounds}", self._size.rows
+        as_of = (self.client.state(shard).upper.time or 1) - 1
+        found: Metrics = {}
+        for share in (100, 10, 4):
+            for way in ("here", "tasks", "scan"):
+                if way == "here" and share != 100:
+                    continue
+                keys = self._large.range(0, count, share)
+                seconds = []
+                for _ in range(3):
+                    self._say(f"probe of 1/{share} of the keys: {way}")
+                    seconds.append(timed(lambda k=keys, w=way: self._probe(shard, k, as_of, w)))
+                found[f"probe_1_in_{share}_{way}_s"] = min(seconds[1:])
+        return found
+
+    def _probe(self, shard: str, keys: DataFrame, as_of: int, way: Way) -> None:
+        folder = self._folder / "cache"
+        given = {"as_of": as_of, "folder": folder, "way": way}
+        with probe(self._large, self.client, shard, keys, ["id"], **given) as found:
+            thrown_away(found)
 
     def _writer(self, shard: str) -> WriteHandle:
         return self.client.open_writer(shard, schema=SCHEMA, key=("id",))

@@ -4,7 +4,7 @@ Rows without `_time` come at the time of their append: the shard's upper, or the
 is further. Updates with `_time` come when they say; the shard must not be complete there yet.
 
 A *token* makes an append happen once, however often it is repeated: the shard remembers the last
-token of each named writer in the same commit as the data. A stream gives the number of its batch.
+token of each named writer in the same commit as the data. A stream gives itself and its batch.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from tidemark.persist import Appended, PersistClient, Staged, WriteHandle
 from tidemark.persist.runs import schema_of
 from tidemark.persist.updates import TIME, row_names
 from tidemark.region.options import Options
+
+OF_BATCH = " batch "
+"""Between a stream and the number of its batch, in a token."""
 
 ATTEMPTS = 100
 """Races with other writers that an append loses before it gives up."""
@@ -65,10 +68,25 @@ class Target(NamedTuple):
             writer.discard(staged)
             return
         try:
+            self._check_stream(writer, token)
             self._append(client, writer, staged, token)
         except InvalidUsage:
             writer.discard(staged)
             raise
+
+    def _check_stream(self, writer: WriteHandle, token: str | None) -> None:
+        """Of a stream, the last batch of its name must be the one before."""
+        last = writer.last_token
+        if token is None or last is None or OF_BATCH not in token:
+            return
+        query, _, batch = token.rpartition(OF_BATCH)
+        known, _, before = last.rpartition(OF_BATCH)
+        if known != query or int(before) > int(batch):
+            raise InvalidUsage(
+                f"the name {self.options.given.get('name')} was given to another stream, or to this "
+                "one with a later checkpoint",
+                hint="nothing was written; go on with that checkpoint, or choose another name",
+            )
 
     def _append(
         self, client: PersistClient, writer: WriteHandle, staged: Staged, token: str | None

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -190,6 +191,15 @@ def _predicate(given: Filter) -> Predicate | None:
 @dataclass
 class Parts(WriterCommitMessage):
     staged: bytes
+    query: str | None
+    """The stream that the task was of, as its checkpoint names it."""
+
+
+def staged_by_task(site: Site, batches: Iterator[pa.RecordBatch]) -> Parts:
+    staged = site.stage(batches)
+    context = TaskContext.get()
+    query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+    return Parts(staged.to_bytes(), query)
 
 
 def prepared(options: Options, schema: StructType, overwrite: bool) -> tuple[Target, Site]:
@@ -214,13 +224,14 @@ class BatchWriter(DataSourceArrowWriter):
         self._site = site
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Parts(self._site.stage(iterator).to_bytes())
+        return staged_by_task(self._site, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit(self._target, messages, token=self._target.options.given.get("token"))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        abort(self._site, messages)
+        """Nothing: a commit that failed may yet have happened, and then the parts are the shard's.
+        If it has not, the sweep finds them."""
 
 
 def commit(
@@ -231,11 +242,6 @@ def commit(
         target.append(client, staged_of(target.options.shard or "", messages), token=token)
     finally:
         client.close()
-
-
-def abort(site: Site, messages: list[WriterCommitMessage | None]) -> None:
-    """Delete what tasks have staged: nobody will append it."""
-    site.stager().delete(staged_of(site.shard_id, messages))
 
 
 def staged_of(shard_id: str, messages: list[WriterCommitMessage | None]) -> Staged:

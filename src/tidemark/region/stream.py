@@ -6,9 +6,10 @@ offsets, so each batch is given out once, also over restarts, if what lies betwe
 still there. A stream with a `name` makes sure of that by a durable hold of that name on the
 collection's since; one without is held by a lease that outlives it for a quarter of an hour.
 
-Writing. A batch becomes one append whose token is the batch's number. The shard remembers the
-last token of each name in the same commit as the rows, so a batch that Spark repeats after a
-crash is not appended twice.
+Writing. A batch becomes one append whose token is the stream and the batch's number in it. The
+shard remembers the last token of each name in the same commit as the rows, so a batch that Spark
+repeats after a crash is not appended twice, and a stream that began anew under an old name, with
+another checkpoint, is refused: nobody could tell what of it is there already.
 
 Passing through. The stream is written to a shard, and what others go on with is read from there:
 they see what is durable and nothing else, and after a restart begin with what there is.
@@ -28,17 +29,21 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import Lease, PersistClient
-from tidemark.region.append import Target
+from tidemark.region.append import OF_BATCH, Target
 from tidemark.region.options import Options
 from tidemark.region.plan import plan_changes, plan_snapshot
-from tidemark.region.source import Parts, Work, abort, commit, prepared, rows_of
+from tidemark.region.source import Parts, Work, commit, prepared, rows_of, staged_by_task
 from tidemark.spark.stage import Site
 
 UPPER = "upper"
@@ -46,7 +51,7 @@ HOLDER = "stream-"
 """How the durable holds of streams begin."""
 
 
-class ChangeReader(DataSourceStreamReader):
+class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process that Spark starts for the stream; copies of it read, in tasks."""
 
     def __init__(self, options: Options, schema: StructType):
@@ -55,6 +60,7 @@ class ChangeReader(DataSourceStreamReader):
         self._client: PersistClient | None = None
         self._held: _Held | None = None
         self._reading: Lease | None = None
+        self._target: int | None = None
 
     def __getstate__(self) -> dict:
         return {**self.__dict__, "_client": None, "_held": None, "_reading": None}
@@ -65,13 +71,23 @@ class ChangeReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
         """The shard's upper; but while nothing happens, Spark need not know that time goes on."""
+        self._hold(start[UPPER])
+        last, upper = self._reached()
+        if self._target is not None:
+            upper = min(upper, self._target)
+        return start if last < start[UPPER] or upper <= start[UPPER] else {UPPER: upper}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The stream is to end when it has come as far as the shard is now. Without this, Spark
+        would end it after one batch, be that only the one that a crash has left to be repeated."""
+        _, self._target = self._reached()
+
+    def _reached(self) -> tuple[int, int]:
+        """The time of the last update, and the upper."""
         client, shard_id = self._opened()
         state = client.state(shard_id)
-        self._hold(start[UPPER])
         last = max((p.max_time for p in state.parts), default=-1)
-        if last < start[UPPER] or (not state.upper.time and not state.upper.is_empty):
-            return start
-        return {UPPER: last + 1 if state.upper.time is None else state.upper.time}
+        return last, last + 1 if state.upper.time is None else state.upper.time
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
@@ -160,13 +176,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._site = site
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Parts(self._site.stage(iterator).to_bytes())
+        return staged_by_task(self._site, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        commit(self._target, messages, token=str(batchId))
+        query = next((each.query for each in messages if isinstance(each, Parts)), None)
+        if query is not None:  # Without a task there are no rows.
+            commit(self._target, messages, token=f"{query}{OF_BATCH}{batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        abort(self._site, messages)
+        """Nothing, as in `BatchWriter`."""
 
 
 class PassedThrough(NamedTuple):

@@ -200,9 +200,7 @@ class Shell:
         key = part_name(SHARD, self._clock.now_ms())
         number = handle.register()
         updates = tabled(rows, handle.schema)
-        part = write_part(
-            self._blob, key, [updates], schema=number, first=None, row_group_rows=1
-        )
+        part = write_part(self._blob, key, [updates], schema=number, first=None, row_group_rows=1)
         self._staged[id] = Staged(SHARD, ((part,),)).to_bytes()
         return []
 

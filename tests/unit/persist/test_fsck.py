@@ -152,7 +152,7 @@ def test_a_clean_shard_is_clean(world: World):
     report = world.fsck()
     assert report.findings == ()
     assert report.is_clean
-    assert (report.rows, report.versions) == (490, 4), 'equal updates of a run are one'
+    assert (report.rows, report.versions) == (490, 4), "equal updates of a run are one"
     assert report.parts == len(list(world.state.parts)) == 4
     assert fsck(Locations(world.blob, world.consensus), "s1", clock=world.clock) == report
 
