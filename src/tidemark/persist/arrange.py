@@ -240,7 +240,7 @@ class Arrangement:
             base = self._cache.open(path, at)
             if base is None:
                 continue
-            if base.run.note.get("seqno", 0) <= state.seqno and self._fits(base.run):
+            if base.run.note.get("born") == state.born and self._fits(base.run):
                 return base
             base.close()
             self._cache.discard(path)  # Of a shard that had the same name.
@@ -254,7 +254,7 @@ class Arrangement:
         return names == schema.names[: len(names)] and types == schema.types[: len(names)]
 
     def _build(self, as_of: int) -> Base:
-        seqno = self._client.machine(self._shard_id).cached.seqno
+        born = self._client.machine(self._shard_id).cached.born
         schema = self._run_schema()
         prepared = (
             shaped(self._layout.prepare(table, timed=False), schema)
@@ -262,7 +262,7 @@ class Arrangement:
         )
         with self._cache.drafts() as drafts:
             writer = sort_stream(prepared, self._layout, schema, drafts.writer, self._sizes)
-            base = self._cache.publish(drafts, writer, self._identity, as_of, seqno=seqno)
+            base = self._cache.publish(drafts, writer, self._identity, as_of, born=born)
         pa.default_memory_pool().release_unused()
         return base
 
@@ -392,14 +392,14 @@ class Arrangement:
         if old <= self._tail_limit():
             return  # Some holder is far behind; rewriting the base would change little.
         schema, timed = self._run_schema(), self._run_schema(timed=True)
-        seqno = self._client.machine(self._shard_id).cached.seqno
+        born = self._client.machine(self._shard_id).cached.born
         with self._cache.drafts() as drafts:
             streams = self._streams(self._runs(), schema, until=limit)
             writer = drafts.writer(schema)
             write(writer, merge(streams, self._layout, self._sizes, sums=True))
             streams = self._streams(self._tail, timed, after=limit)
             rest = write(drafts.writer(timed), merge(streams, self._layout, self._sizes)).finish()
-            shared = self._cache.publish(drafts, writer, self._identity, limit, seqno=seqno)
+            shared = self._cache.publish(drafts, writer, self._identity, limit, born=born)
         before = self._shared
         self._shared, self._base, self._as_of = shared, shared.run, limit
         self._tail = [rest] if rest.rows else []

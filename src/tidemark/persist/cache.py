@@ -192,6 +192,7 @@ class Cache:
     def building(self, identity: str) -> Iterator[None]:
         """Only one process of the host builds a base of this kind at a time."""
         path = self.folder / f"{identity}.lock"
+        self.folder.mkdir(parents=True, exist_ok=True)
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)

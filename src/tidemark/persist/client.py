@@ -16,7 +16,7 @@ from tidemark.clock import SYSTEM_CLOCK, Clock
 from tidemark.errors import InvalidUsage
 from tidemark.persist import commands
 from tidemark.persist.blob import Blob
-from tidemark.persist.compact import compact
+from tidemark.persist.compact import compact, due
 from tidemark.persist.config import Config
 from tidemark.persist.consensus import Consensus
 from tidemark.persist.filters import Filter
@@ -149,6 +149,16 @@ class PersistClient:
             merges += 1
         collect(machine, self.blob)
         return merges
+
+    def maintain_small(self, shard_id: str) -> None:
+        """Do what little merge is due, so that a shard that is written by processes that come and
+        go stays in shape; what is large waits for someone with time."""
+        machine = self.machine(shard_id)
+        merge = due(machine.cached, self.config)
+        memory = sum(part.memory for batch in merge for part in batch.parts)
+        if merge and memory <= self.config.part_bytes:
+            compact(machine, self.blob, merge)
+            collect(machine, self.blob)
 
     def sweep(self, shard_id: str | None = None, *, older_than_ms: int | None = None) -> int:
         """Delete garbage of one shard or of all: retired parts that nobody reads any more, and

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
+from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -102,6 +103,8 @@ class Machine:
     def _commit(self, command: str, old: State, new: State) -> bool:
         now_ms = self.clock.now_ms()
         new = expire(replace(new, at_ms=max(now_ms, old.at_ms + 1)), now_ms)
+        if not old.exists:
+            new = replace(new, born=uuid4().int >> 65)
         check_step(old, new)
         rollup = new.seqno % self.config.rollup_every == 0
         data = encode(old, new, command, rollup=rollup)

@@ -51,6 +51,11 @@ class Staged(msgspec.Struct, frozen=True):
         runs = tuple(tuple(replace(part, **placed) for part in run) for run in self.runs)
         return replace(self, runs=runs)
 
+    def of_schema(self, number: int) -> Staged:
+        """The same parts, whose schema turned out to have this number."""
+        runs = tuple(tuple(replace(part, schema=number) for part in run) for run in self.runs)
+        return replace(self, runs=runs)
+
     def to_bytes(self) -> bytes:
         return msgspec.msgpack.encode(self)
 

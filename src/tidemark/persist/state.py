@@ -136,6 +136,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     writers: dict[str, WriterState] = {}
     retired: tuple[Retired, ...] = ()
     floor: int = 0
+    born: int = 0
+    """A random number by which it is told from others that had or will have its name."""
 
     @property
     def exists(self) -> bool:

@@ -13,16 +13,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tidemark.control.catalog import SHARD, is_ours
+from tidemark.control.catalog import is_ours
 from tidemark.errors import InvalidUsage
 from tidemark.frontier import Frontier
+from tidemark.ipc import encode_schema
 from tidemark.persist import Appended, PersistClient, Staged, WriteHandle
 from tidemark.persist.runs import schema_of
 from tidemark.persist.updates import TIME, row_names
 from tidemark.region.options import Options
+from tidemark.spark.stage import Site
 
-OF_BATCH = " batch "
-"""Between a stream and the number of its batch, in a token."""
+OF_BATCH = "\0"
+"""Between a stream and the number of its batch, in a token; in nobody's own."""
 
 ATTEMPTS = 100
 """Races with other writers that an append loses before it gives up."""
@@ -43,13 +45,18 @@ class Target(NamedTuple):
                 f"collection {options.collection} is written by the server",
                 hint="write to a shard of its own; tables are written with SQL",
             )
+        if options.given.get("token") and not options.given.get("name"):
+            raise InvalidUsage(
+                "a token without a name says nothing: whose last token is it?",
+                hint='.option("name", "loader")',
+            )
         fields = [given.field(name) for name in row_names(given)]
         return Target(options, pa.schema(fields), TIME in given.names)
 
     def open_writer(self, client: PersistClient) -> WriteHandle:
         """The shard's writer, which begins the shard if there is none."""
         shard_id = self.options.shard or ""
-        _refuse_owned(client, shard_id)
+        _refuse_owned(shard_id)
         rows, key = self.rows, tuple(self.options.names("key") or ())
         state = client.state(shard_id)
         if state.schemas:
@@ -61,6 +68,15 @@ class Target(NamedTuple):
             shard_id, schema=rows, key=key, name=self.options.given.get("name")
         )
 
+    def site(self, client: PersistClient) -> Site:
+        """Where tasks stage. Nothing is made known of a new shard before there is something in
+        it: a job that fails leaves none."""
+        writer = self.open_writer(client)
+        schemas = client.state(writer.shard_id).schemas
+        encoded = encode_schema(writer.schema)
+        number = schemas.index(encoded) if encoded in schemas else len(schemas)
+        return Site.of(client, writer, number=number)
+
     def append(self, client: PersistClient, staged: Staged, *, token: str | None) -> None:
         """Make `staged` part of the shard, or say why not; then it is deleted."""
         writer = self.open_writer(client)
@@ -69,7 +85,7 @@ class Target(NamedTuple):
             return
         try:
             self._check_stream(writer, token)
-            self._append(client, writer, staged, token)
+            self._append(client, writer, staged.of_schema(writer.register()), token)
         except InvalidUsage:
             writer.discard(staged)
             raise
@@ -81,7 +97,7 @@ class Target(NamedTuple):
             return
         query, _, batch = token.rpartition(OF_BATCH)
         known, _, before = last.rpartition(OF_BATCH)
-        if known != query or int(before) > int(batch):
+        if known != query or int(before or -1) > int(batch):
             raise InvalidUsage(
                 f"the name {self.options.given.get('name')} was given to another stream, or to this "
                 "one with a later checkpoint",
@@ -143,9 +159,9 @@ def _check_columns(shard_id: str, given: list[str], known: list[str]) -> None:
         )
 
 
-def _refuse_owned(client: PersistClient, shard_id: str) -> None:
+def _refuse_owned(shard_id: str) -> None:
     """The server's shards have the server as their only writer: it counts on that."""
-    if is_ours(shard_id) and client.consensus.head(SHARD) is not None:
+    if is_ours(shard_id):
         raise InvalidUsage(
             f"shard {shard_id} is the server's, or may become so",
             hint="choose a name of more than a letter and digits; tables are written with SQL",

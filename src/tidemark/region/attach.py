@@ -6,10 +6,14 @@ import os
 import sys
 from pathlib import Path
 
+import structlog
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.region.read import Region, open_region
 from tidemark.region.source import TidemarkSource
+
+log = structlog.get_logger("region")
 
 DATABASE = "tidemark"
 
@@ -33,14 +37,21 @@ def attach(
     # are given views that repeat them.
     hidden = f"_{database}"
     for each in (database, hidden):
-        spark.sql(f"DROP DATABASE IF EXISTS {_name(each)} CASCADE")
-        spark.sql(f"CREATE DATABASE {_name(each)}")
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {_name(each)}")
+    for old in spark.sql(f"SHOW TABLES IN {_name(hidden)}").collect():
+        spark.sql(f"DROP VIEW IF EXISTS {_name(database, old.tableName)}")
+        spark.sql(f"DROP TABLE {_name(hidden, old.tableName)}")
     for collection in region.collections():
         given = {**region.address._asdict(), "collection": collection}
         options = ", ".join(f"'{name}' = '{_escaped(value)}'" for name, value in given.items())
         stored, view = _name(hidden, collection), _name(database, collection)
-        spark.sql(f"CREATE TABLE {stored} USING tidemark OPTIONS ({options})")
-        spark.sql(f"CREATE VIEW {view} AS SELECT * FROM {stored} WITH ({options})")
+        try:
+            spark.sql(f"CREATE TABLE {stored} USING tidemark OPTIONS ({options})")
+            spark.sql(f"CREATE VIEW {view} AS SELECT * FROM {stored} WITH ({options})")
+        except PySparkException as error:
+            # Names that Spark has no room for: the collection can still be read in other ways.
+            reason = next(iter(str(error).splitlines()), "")
+            log.warning("not a table in Spark", collection=collection, reason=reason)
     return region
 
 

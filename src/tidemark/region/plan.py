@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tidemark.errors import DataError, InvalidUsage
-from tidemark.persist import DIFF, ERR, Lease, PersistClient, filters
+from tidemark.errors import InvalidUsage, Unavailable
+from tidemark.persist import DIFF, Lease, PersistClient, filters
 from tidemark.persist.config import MIB
 from tidemark.persist.filters import Predicate
 from tidemark.persist.location import Address
@@ -19,7 +19,7 @@ from tidemark.persist.part import read_part
 from tidemark.persist.ranges import EVERYTHING, Range, cut, overlapping
 from tidemark.persist.runs import is_ordered, memory_of, schema_of, split_runs, stream_runs
 from tidemark.persist.state import Part, Run, State
-from tidemark.persist.updates import between
+from tidemark.persist.updates import between, split_errors
 from tidemark.region.options import CONFIG
 
 READ_BYTES = 64 * MIB
@@ -40,21 +40,38 @@ class Piece(msgspec.Struct, frozen=True):
     snapshot: bool = True
     """Summed up at the last of these times, or as the updates are."""
     within: Range = EVERYTHING
+    pruned: bool = False
+    """Parts were left out, so of rows that nobody asked for, some updates may be missing."""
 
     def read(self) -> Iterator[pa.Table]:
-        """Updates in pieces that fit into memory; a collection in error fails with its error."""
+        """Good updates in pieces that fit into memory. Who planned this has looked for errors."""
         client = _client(self.address)
-        lease = client.open_reader(self.shape.shard_id).adopt(self.lease)
+        lease = self._leased(client)
         try:
             for table in self._read(client):
                 lease.check()
-                failed = table.filter(table[ERR].is_valid())
-                if failed.num_rows:
-                    raise DataError(failed[ERR][0].as_py())
-                if table.num_rows:
-                    yield table
+                good, _ = split_errors(table)
+                if good.num_rows:
+                    yield good
         finally:
             lease.detach()
+
+    def _leased(self, client: PersistClient) -> Lease:
+        """The lease of whoever planned this; if it has ended, a new one, should it come in time."""
+        reader = client.open_reader(self.shape.shard_id)
+        try:
+            return reader.adopt(self.lease)
+        except Unavailable as error:
+            lease = reader.lease(self.upper - 1 if self.snapshot else self.lower - 1)
+            live = {part.key for part in lease.state.parts}
+            if live.issuperset(part.key for run in self.runs for part in run):
+                return lease
+            lease.release()
+            raise Unavailable(
+                f"this read of shard {self.shape.shard_id} was planned too long ago, and its parts "
+                "have been merged",
+                hint="load the frame again",
+            ) from error
 
     def _read(self, client: PersistClient) -> Iterator[pa.Table]:
         if self.snapshot:
@@ -98,6 +115,7 @@ def plan_snapshot(
     ranges = cut(positioned, count, key=state.key) if positioned else [EVERYTHING]
     assert client.address is not None
     whole = Piece(client.address, _shape(state), (), lease.name, 0, as_of + 1)
+    whole = replace(whole, pruned=clauses is not None)
     return [
         replace(whole, within=within, runs=tuple(f for r in runs if (f := overlapping(r, within))))
         for within in ranges
@@ -132,11 +150,13 @@ def _groups(parts: list[Part]) -> Iterator[list[Part]]:
         yield group
 
 
-def repeated(table: pa.Table) -> pa.Table:
+def repeated(table: pa.Table, *, pruned: bool) -> pa.Table:
     """Rows as often as they count."""
     copies = table[DIFF].to_numpy()
     if (copies == 1).all():
         return table
+    if pruned:
+        copies = np.maximum(copies, 0)
     if (copies < 0).any():
         raise InvalidUsage(
             "rows have gone, which rows alone cannot say",

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.control.catalog import Item
-from tidemark.errors import AsOfBeforeSince, SqlError
+from tidemark.errors import AsOfBeforeSince, InvalidUsage, SqlError
 from tidemark.persist import PersistClient
 from tidemark.persist.location import Address
 from tidemark.region.options import collections, found
@@ -63,10 +63,16 @@ class At:
         self._client = client
         self._shards = shards
         self._stack = ExitStack()
+        if as_of is not None and type(as_of) is not int:
+            raise InvalidUsage(f"as_of is a whole number, got {as_of!r}")
         readers = {name: client.open_reader(shard) for name, shard in shards.items()}
         # First the leases, then the time: what is leased cannot be compacted away any more.
-        for reader in readers.values():
-            self._stack.callback(reader.lease().release)
+        try:
+            for reader in readers.values():
+                self._stack.callback(reader.lease().release)
+        except BaseException:
+            self._stack.close()
+            raise
         oldest = max((reader.since.time or 0) for reader in readers.values())
         wanted = oldest if as_of is None else as_of
         for name, reader in readers.items():

@@ -39,15 +39,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidemark.errors import InvalidUsage
+from tidemark.errors import InvalidUsage, Unavailable
 from tidemark.persist import DIFF, TIME, PersistClient, Staged, filters
 from tidemark.persist.filters import Predicate
+from tidemark.persist.holds import check_as_of
 from tidemark.persist.staging import fuse
 from tidemark.persist.updates import row_names
 from tidemark.region.append import Target
 from tidemark.region.options import Options
 from tidemark.region.plan import Piece, plan_snapshot, repeated
-from tidemark.spark.frames import spark_schema
+from tidemark.spark.frames import check_sound, spark_schema
 from tidemark.spark.stage import Site
 
 
@@ -78,7 +79,14 @@ class TidemarkSource(DataSource):
         names = [*names, TIME, DIFF] if self._options.updates else names
         return spark_schema(pa.schema([found.field(name) for name in names]))
 
+    def _check(self, schema: StructType) -> None:
+        """A schema that the user gave names columns that there are."""
+        known = {field.name for field in self.schema()} | {TIME, DIFF}
+        if unknown := [field.name for field in schema if field.name not in known]:
+            raise InvalidUsage(f"no such columns: {', '.join(unknown)}")
+
     def reader(self, schema: StructType) -> DataSourceReader:
+        self._check(schema)
         return SnapshotReader(self._options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -87,6 +95,7 @@ class TidemarkSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from tidemark.region.stream import ChangeReader
 
+        self._check(schema)
         return ChangeReader(self._options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -126,11 +135,17 @@ class SnapshotReader(DataSourceReader):
             as_of = self._options.number("as_of")
             if as_of is None:
                 as_of = newest(client, shard_id)
-            client.open_reader(shard_id).wait_for_upper_past(as_of, timeout=WAIT)
-            schema = client.open_reader(shard_id).schema
-            clauses = filters.clauses(self._clauses, schema) if self._clauses else None
-            lease = client.open_reader(shard_id).lease(as_of)
+            reader = client.open_reader(shard_id)
+            check_as_of(client.state(shard_id), as_of)
+            if reader.wait_for_upper_past(as_of, timeout=WAIT) is None:
+                raise Unavailable(
+                    f"shard {shard_id} is complete to {reader.upper}, not at {as_of} yet",
+                    hint="read at an earlier time, or wait",
+                )
+            clauses = filters.clauses(self._clauses, reader.schema) if self._clauses else None
+            lease = reader.lease(as_of)
             lease.detach()
+            check_sound(client.blob, lease.state, as_of)
             return [Work(piece) for piece in plan_snapshot(client, lease, as_of, clauses)]
         finally:
             client.close()
@@ -149,7 +164,7 @@ def rows_of(piece: Piece, schema: StructType) -> Iterator[pa.RecordBatch]:
     target = to_arrow_schema(schema, timezone="UTC")
     for table in piece.read():
         if DIFF not in target.names:
-            table = repeated(table)
+            table = repeated(table, pruned=piece.pruned)
         for batch in table.select(target.names).cast(target).to_batches():
             yield pa.RecordBatch.from_arrays(batch.columns, schema=target)
 
@@ -211,7 +226,7 @@ def prepared(options: Options, schema: StructType, overwrite: bool) -> tuple[Tar
     client = options.open()
     try:
         target = Target.of(options, to_arrow_schema(schema, timezone="UTC"))
-        return target, Site.of(client, target.open_writer(client))
+        return target, target.site(client)
     finally:
         client.close()
 
@@ -239,7 +254,9 @@ def commit(
 ) -> None:
     client = target.options.open()
     try:
-        target.append(client, staged_of(target.options.shard or "", messages), token=token)
+        shard_id = target.options.shard or ""
+        target.append(client, staged_of(shard_id, messages), token=token)
+        client.maintain_small(shard_id)
     finally:
         client.close()
 

@@ -4,7 +4,7 @@ Reading. An offset is an upper: everything before it has been given out. The fir
 collection at one time, every later one what happened since; Spark's checkpoint remembers the
 offsets, so each batch is given out once, also over restarts, if what lies between two offsets is
 still there. A stream with a `name` makes sure of that by a durable hold of that name on the
-collection's since; one without is held by a lease that outlives it for a quarter of an hour.
+collection's since; one without is held by a lease that outlives it for five minutes.
 
 Writing. A batch becomes one append whose token is the stream and the batch's number in it. The
 shard remembers the last token of each name in the same commit as the rows, so a batch that Spark
@@ -44,6 +44,7 @@ from tidemark.region.append import OF_BATCH, Target
 from tidemark.region.options import Options
 from tidemark.region.plan import plan_changes, plan_snapshot
 from tidemark.region.source import Parts, Work, commit, prepared, rows_of, staged_by_task
+from tidemark.spark.frames import check_sound
 from tidemark.spark.stage import Site
 
 UPPER = "upper"
@@ -103,6 +104,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._reading is not None:
             self._reading.release()
         self._reading = lease
+        check_sound(client.blob, lease.state, upper - 1)
         if lower == 0:
             return [Work(piece) for piece in plan_snapshot(client, lease, upper - 1)]
         return [Work(piece) for piece in plan_changes(client, lease, lower, upper)]
@@ -212,7 +214,13 @@ def pass_through(
     given = {"data": data, "blob": blob, "consensus": consensus, "shard": shard}
     where = {option: str(value) for option, value in given.items() if value is not None}
     # The shard must be there, with its schema, before anyone can read it.
-    prepared(Options.of({**where, "name": name}), stream.schema, overwrite=False)
+    options = Options.of({**where, "name": name})
+    target, _ = prepared(options, stream.schema, overwrite=False)
+    client = options.open()
+    try:
+        target.open_writer(client).register()
+    finally:
+        client.close()
     writing = stream.writeStream.format("tidemark").options(**where).option("name", name)
     query = writing.option("checkpointLocation", str(checkpoint)).start()
     frame = spark.readStream.format("tidemark").options(**where).option("updates", "true").load()

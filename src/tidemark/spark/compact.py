@@ -242,6 +242,8 @@ class _Spot:
         finally:
             done.set()
             thread.join()
+            for name in ("spark.jobGroup.id", "spark.job.description"):
+                self._context.setLocalProperty(name, None)  # pyright: ignore[reportArgumentType]
 
 
 def _watch(

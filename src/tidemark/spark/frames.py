@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import lru_cache, partial, reduce
 from itertools import groupby
 from typing import NamedTuple
@@ -37,9 +38,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidemark.errors import Corruption, DataError, InvalidUsage
+from tidemark.errors import DataError, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.persist import filters
+from tidemark.persist.blob import Blob
 from tidemark.persist.client import PersistClient
 from tidemark.persist.filters import Filter, Predicate
 from tidemark.persist.holds import check_as_of
@@ -114,7 +116,7 @@ def snapshot(
     """
     with _scan(spark, client, shard_id, as_of, filter) as scan:
         ok = scan.consolidated() if consolidated else scan.updates()
-        yield Frames(_projected(ok, columns, DIFF), scan.errors(), scan.may_err)
+        yield Frames(scan.projected(ok, columns, DIFF), scan.errors(), scan.may_err)
 
 
 @contextmanager
@@ -127,9 +129,10 @@ def rows(
     columns: list[str] | None = None,
     filter: Filter | None = None,
 ) -> Iterator[Frames]:
-    """The collection at `as_of` as a table: each row as often as it counts."""
+    """The collection at `as_of` as a table: each row as often as it counts, those that count less
+    than once not at all."""
     with _scan(spark, client, shard_id, as_of, filter) as scan:
-        yield Frames(_projected(scan.rows(), columns), scan.errors(), scan.may_err)
+        yield Frames(scan.projected(scan.rows(), columns), scan.errors(), scan.may_err)
 
 
 @contextmanager
@@ -153,11 +156,11 @@ def delta(
         state = lease.state
         if not upper <= state.upper:
             raise InvalidUsage(f"shard {shard_id} is complete to {state.upper}, not {upper}")
-        scan = _Scan(spark, client, state, low, None if high is None else high, filter)
+        scan = _Scan(spark, client, state, low, high, filter)
         ok = scan.updates(TIME, DIFF)
         if consolidated:
             ok = _summed(ok, [*scan.names, TIME])
-        yield Frames(_projected(ok, columns, TIME, DIFF), scan.errors(TIME), scan.may_err)
+        yield Frames(scan.projected(ok, columns, TIME, DIFF), scan.errors(TIME), scan.may_err)
 
 
 @contextmanager
@@ -165,9 +168,9 @@ def _scan(
     spark: SparkSession, client: PersistClient, shard_id: str, as_of: int, filter: Filter | None
 ) -> Iterator[_Scan]:
     reader = client.open_reader(shard_id)
+    check_as_of(client.state(shard_id), as_of)
     reader.wait_for_upper_past(as_of)
     with reader.lease(as_of) as lease:
-        check_as_of(lease.state, as_of)
         yield _Scan(spark, client, lease.state, 0, as_of + 1, filter)
 
 
@@ -200,6 +203,16 @@ class _Scan:
 
     # What comes out.
 
+    def projected(self, frame: DataFrame, columns: list[str] | None, *meta: str) -> DataFrame:
+        if columns is None:
+            return frame
+        unknown = [name for name in columns if name not in self.names]
+        if unknown:
+            raise InvalidUsage(
+                f"no such columns: {', '.join(unknown)}", hint=f"columns: {', '.join(self.names)}"
+            )
+        return frame.select(*map(column, (*columns, *meta)))
+
     def updates(self, *meta: str) -> DataFrame:
         """Good updates as they are stored."""
         return self._of(self._parts, [*self.names, *(meta or (DIFF,))])
@@ -210,7 +223,7 @@ class _Scan:
         base, rest = self._split()
         if not base:
             return _summed(self.updates(), self.names)
-        scanned = self._base(base)
+        scanned = self._of(base, [*self.names, DIFF])
         if not rest:
             return scanned
         overlay = self.overlay(rest)
@@ -221,13 +234,15 @@ class _Scan:
 
     def rows(self) -> DataFrame:
         if self._small:
-            return self._local(self._repeated(self._summed_here(self._parts)))
+            table = self._summed_here(self._parts)
+            # Of rows that do not pass a filter, parts that speak for them may have been skipped.
+            return self._copies(self._local(table)) if self._clauses else self._repeated(table)
         base, rest = self._split()
         least, most = _bounds(base) if base else (0, 0)
         if least < 1:
             # Rows that the overlay must make up for are not the base's alone.
             return self._copies(self.consolidated())
-        scanned = self._base(base)
+        scanned = self._of(base, [*self.names, DIFF])
         came = []
         if rest:
             overlay = self.overlay(rest)
@@ -235,16 +250,16 @@ class _Scan:
             if overlay.went is not None and most == 1:
                 scanned = overlay.matched(scanned, overlay.went, "left_anti")
             elif overlay.went is not None:
-                left = _column(DIFF) + F.coalesce(_column(_MARK + DIFF), F.lit(0))
+                left = column(DIFF) + F.coalesce(column(_MARK + DIFF), F.lit(0))
                 scanned = overlay.matched(scanned, overlay.went, "left").withColumn(DIFF, left)
-        scanned = scanned.select(*map(_column, self.names)) if most == 1 else self._copies(scanned)
+        scanned = scanned.select(*map(column, self.names)) if most == 1 else self._copies(scanned)
         return reduce(DataFrame.unionAll, [scanned, *came])
 
     def errors(self, *meta: str) -> DataFrame:
         """`_err` and the number of its copies (and `_time`)."""
         names = [ERR, *meta]
         parts = [part for part in self._parts if part.errors]
-        found = self._scanned(parts, [*names, DIFF]).where(_column(ERR).isNotNull())
+        found = self._scanned(parts, [*names, DIFF]).where(column(ERR).isNotNull())
         return _summed(found, names) if parts else found
 
     # Base and overlay.
@@ -266,22 +281,19 @@ class _Scan:
             if parts and one_run and len(times) == 1:
                 yield sum(part.rows for part in parts), at
 
-    def _base(self, parts: list[Part]) -> DataFrame:
-        return self._of(parts, [*self.names, DIFF])
-
     def overlay(self, parts: list[Part]) -> _Overlay:
         """The overlay summed up, here if it is small enough, else by Spark."""
         if sum(part.rows for part in parts) > LOCAL_OVERLAY_ROWS:
             changes = _summed(self._of(parts, [*self.names, DIFF]), self.names)
-            came = self._copies(changes.where(_column(DIFF) > 0))
-            return _Overlay(lambda: changes, came, changes.where(_column(DIFF) < 0), None)
+            came = self._copies(changes.where(column(DIFF) > 0))
+            return _Overlay(lambda: changes, came, changes.where(column(DIFF) < 0), None)
         # Taken apart here: Spark would do that each time that it plans a query.
         table = self._summed_here(parts)
         went = table.filter(pc.less(table[DIFF], 0))
         came = table.filter(pc.greater(table[DIFF], 0))
         return _Overlay(
             lambda: self._local(table),
-            self._local(self._repeated(came)),
+            self._copies(self._local(came)) if self._clauses else self._repeated(came),
             self._local(went) if went.num_rows else None,
             self._join_key(table),
         )
@@ -335,12 +347,12 @@ class _Scan:
         if at >= 0:
             frame = frame.withColumn(TIME, F.lit(at).cast("bigint"))
         if straddling:
-            frame = frame.where(_column(TIME) >= self._low)
+            frame = frame.where(column(TIME) >= self._low)
             if self._high is not None:
-                frame = frame.where(_column(TIME) < self._high)
+                frame = frame.where(column(TIME) < self._high)
         if good and erring:
-            frame = frame.where(_column(ERR).isNull())
-        return frame.select(*map(_column, names))
+            frame = frame.where(column(ERR).isNull())
+        return frame.select(*map(column, names))
 
     def _within(self, part: Part) -> bool:
         before = self._high is None or part.max_time < self._high
@@ -361,19 +373,17 @@ class _Scan:
         return self._filtered(local_frame(self._spark, table))
 
     def _filtered(self, frame: DataFrame) -> DataFrame:
-        return frame.where(_condition(self._clauses)) if self._clauses else frame
+        return frame.where(_condition(self._clauses, self._schema)) if self._clauses else frame
 
-    def _repeated(self, table: pa.Table) -> pa.Table:
-        copies = table[DIFF].to_numpy()
-        if (copies < 0).any():
-            raise Corruption(f"shard {self._shard_id} holds a row a negative number of times")
+    def _repeated(self, table: pa.Table) -> DataFrame:
+        copies = np.maximum(table[DIFF].to_numpy(), 0)
         chosen = np.repeat(np.arange(table.num_rows), copies)
-        return table.select(self.names).take(pa.array(chosen))
+        return self._local(table.select(self.names).take(pa.array(chosen)))
 
     def _copies(self, frame: DataFrame) -> DataFrame:
         """Rows as often as they count."""
-        copies = F.explode(F.array_repeat(F.lit(0), _column(DIFF).cast("int"))).alias(_COPY)
-        return frame.select(*map(_column, self.names), copies).drop(_COPY)
+        copies = F.explode(F.array_repeat(F.lit(0), column(DIFF).cast("int"))).alias(_COPY)
+        return frame.select(*map(column, self.names), copies).drop(_COPY)
 
 
 class _Overlay(NamedTuple):
@@ -389,11 +399,11 @@ class _Overlay(NamedTuple):
 
     def matched(self, base: DataFrame, others: DataFrame, how: str) -> DataFrame:
         """`base` joined with rows of the overlay that are the same."""
-        marks = others.select(*(_column(n).alias(f"{_MARK}{n}") for n in others.columns))
+        marks = others.select(*(column(n).alias(f"{_MARK}{n}") for n in others.columns))
         names = [name for name in base.columns if name != DIFF]
-        same = reduce(Column.__and__, (_same(_column(n), _column(f"{_MARK}{n}")) for n in names))
+        same = reduce(Column.__and__, (_same(column(n), column(f"{_MARK}{n}")) for n in names))
         if self.key is not None:
-            found = _column(self.key) == _column(f"{_MARK}{self.key}")
+            found = column(self.key) == column(f"{_MARK}{self.key}")
         else:
             found = _fingerprint(base, names) == _fingerprint(base, names, _MARK)
         return base.join(F.broadcast(marks), found & same, how)
@@ -402,8 +412,22 @@ class _Overlay(NamedTuple):
 _COPY, _MARK = "_copy", "_mark_"
 
 
-def _column(name: str) -> Column:
-    return F.col(f"`{name}`")
+def column(name: str) -> Column:
+    """The column of exactly this name."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def check_sound(blob: Blob, state: State, as_of: int) -> None:
+    """Raise the error that the collection is in at `as_of`, if it is."""
+    parts = [part for part in state.parts if part.errors and part.min_time <= as_of]
+    if not parts:
+        return
+    schema = schema_of(state)
+    read = partial(read_part, blob, schema=schema, columns=[])
+    found = between(pa.concat_tables([read(part) for part in parts]), 0, as_of + 1)
+    errors = consolidate(split_errors(found)[1].select([ERR, DIFF]))
+    if errors.num_rows:
+        raise DataError(errors[ERR][0].as_py())
 
 
 def _same(left: Column, right: Column) -> Column:
@@ -415,7 +439,7 @@ def _same(left: Column, right: Column) -> Column:
 def _fingerprint(frame: DataFrame, names: list[str], prefix: str = "") -> Column:
     """64 bits of a row, for joining by: rows that are equal have equal ones."""
     kinds = dict(frame.dtypes)
-    columns = (_column(prefix + name) for name in names)
+    columns = (column(prefix + name) for name in names)
     # xxhash64 tells -0.0 from 0.0.
     zeroed = (
         column + F.lit(0.0).cast(kinds[name]) if kinds[name] in ("float", "double") else column
@@ -425,12 +449,8 @@ def _fingerprint(frame: DataFrame, names: list[str], prefix: str = "") -> Column
 
 
 def _summed(frame: DataFrame, names: list[str]) -> DataFrame:
-    summed = frame.groupBy(*map(_column, names)).agg(F.sum(_column(DIFF)).alias(DIFF))
-    return summed.where(_column(DIFF) != 0)
-
-
-def _projected(frame: DataFrame, columns: list[str] | None, *meta: str) -> DataFrame:
-    return frame if columns is None else frame.select(*map(_column, (*columns, *meta)))
+    summed = frame.groupBy(*map(column, names)).agg(F.sum(column(DIFF)).alias(DIFF))
+    return summed.where(column(DIFF) != 0)
 
 
 def _bounds(parts: list[Part]) -> tuple[int, int]:
@@ -440,20 +460,28 @@ def _bounds(parts: list[Part]) -> tuple[int, int]:
     return least, max(s.most if isinstance(s.most, int) else 2 for s in stats)
 
 
-def _condition(clauses: list[list[Predicate]]) -> Column:
+def _condition(clauses: list[list[Predicate]], schema: pa.Schema) -> Column:
     """The filter as Spark evaluates it."""
-    return reduce(
-        Column.__or__, (reduce(Column.__and__, map(_comparison, clause)) for clause in clauses)
+    every = (
+        reduce(Column.__and__, (_comparison(each, schema.field(each[0]).type) for each in clause))
+        for clause in clauses
     )
+    return reduce(Column.__or__, every)
 
 
-def _comparison(predicate: Predicate) -> Column:
+def _comparison(predicate: Predicate, kind: pa.DataType) -> Column:
     name, operator, value = predicate
-    column = _column(name)
     if operator in ("in", "not in"):
-        found = column.isin(list(value))
+        found = column(name).isin([_literal(each, kind) for each in value])
         return found if operator == "in" else ~found
-    return _COMPARISONS[operator](column, F.lit(value))
+    return _COMPARISONS[operator](column(name), _literal(value, kind))
+
+
+def _literal(value: object, kind: pa.DataType) -> Column:
+    if pa.types.is_timestamp(kind) and kind.tz is None and isinstance(value, datetime):
+        # As a timestamp it would be one of the session's zone.
+        return F.lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
+    return F.lit(value)
 
 
 _COMPARISONS: dict[str, Callable[[Column, Column], Column]] = {

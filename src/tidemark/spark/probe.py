@@ -27,15 +27,15 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tidemark.errors import InvalidUsage
 from tidemark.persist import Config, PersistClient
 from tidemark.persist.arrange import Arrangement, open_arrangement
+from tidemark.persist.holds import check_as_of
 from tidemark.persist.location import Address
 from tidemark.persist.runs import schema_of
 from tidemark.persist.updates import DIFF, row_names
-from tidemark.spark.frames import local_frame, snapshot, spark_schema
+from tidemark.spark.frames import check_sound, column, local_frame, snapshot, spark_schema
 
 HERE_KEYS = 100_000
 SCAN_SHARE = 0.1
@@ -65,20 +65,27 @@ def probe(
     """The rows at `as_of`, with `_diff`, whose `key` columns equal the columns `on` of `keys`.
 
     The columns have the same names unless `key` says otherwise; null equals null. Hosts keep
-    their arrangements in `folder`. Valid inside the `with` block: the lease on the parts ends
+    their arrangements in `folder`. A collection in error fails with its error. Valid inside the `with` block: the lease on the parts ends
     with it.
     """
     wanted = Wanted.of(client, shard_id, tuple(key or on), as_of, str(folder))
     if len(on) != len(wanted.key):
         raise InvalidUsage(f"{len(on)} columns cannot be compared with {len(wanted.key)}")
+    if way not in (None, "here", "tasks", "scan"):
+        raise InvalidUsage(f"no such way: {way!r}", hint="here, tasks or scan")
     asked = keys.select(
-        *(F.col(f"`{a}`").alias(b) for a, b in zip(on, wanted.key, strict=True))
+        *(column(a).alias(b) for a, b in zip(on, wanted.key, strict=True))
     ).distinct()
     reader = client.open_reader(shard_id)
+    check_as_of(client.state(shard_id), as_of)
     reader.wait_for_upper_past(as_of)
     with ExitStack() as stack:
         lease = stack.enter_context(reader.lease(as_of))
         schema = schema_of(lease.state)
+        unknown = [name for name in wanted.key if name not in row_names(schema)]
+        if unknown:
+            raise InvalidUsage(f"shard {shard_id} has no columns {', '.join(unknown)}")
+        check_sound(client.blob, lease.state, as_of)
         few = None
         if way in (None, "here"):
             few = asked.limit(HERE_KEYS + 1).toArrow() if way is None else asked.toArrow()
@@ -147,5 +154,5 @@ def _arrangement(wanted: Wanted) -> Arrangement:
 
 def _joined(rows: DataFrame, asked: DataFrame, key: tuple[str, ...]) -> DataFrame:
     marks = asked.toDF(*(f"_key_{at}" for at in range(len(key))))
-    same = (F.col(f"`{name}`").eqNullSafe(F.col(f"_key_{at}")) for at, name in enumerate(key))
+    same = (column(name).eqNullSafe(column(f"_key_{at}")) for at, name in enumerate(key))
     return rows.join(marks, reduce(Column.__and__, same), "left_semi")

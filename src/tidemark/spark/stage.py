@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import InvalidUsage
@@ -32,11 +31,15 @@ from tidemark.persist.location import open_blob
 from tidemark.persist.staging import Builder, Staged, Stager, fuse
 from tidemark.persist.updates import as_updates
 from tidemark.persist.write import WriteHandle
-from tidemark.spark.frames import spark_schema
+from tidemark.spark.frames import column, spark_schema
 from tidemark.spark.progress import progress
 
 SMALL_BYTES = 4 * MIB
 """Results that the optimiser expects to be smaller come back as Arrow."""
+
+
+UNBOUNDED = ("Generate", "MapIn", "FlatMap", "MapPartitions", "Python", "repeat(", "pad(", "UDF")
+"""What in a plan makes its size impossible to foresee."""
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -51,14 +54,16 @@ class Site(msgspec.Struct, frozen=True):
     floor: int
 
     @staticmethod
-    def of(client: PersistClient, writer: WriteHandle) -> Site:
+    def of(client: PersistClient, writer: WriteHandle, *, number: int | None = None) -> Site:
+        """Where the parts of `writer` are staged. They are of its schema, or, with a `number` that
+        is not known yet, of one that their append makes known (`Staged.of_schema`)."""
         if client.address is None or client.address.blob.startswith("mem:"):
             raise InvalidUsage("other processes cannot write to a blob store in this one's memory")
         return Site(
             client.address.blob,
             writer.shard_id,
             encode_schema(writer.schema),
-            writer.register(),
+            writer.register() if number is None else number,
             writer.key,
             client.config,
             client.state(writer.shard_id).floor,
@@ -130,14 +135,15 @@ def conformed(frame: DataFrame, schema: pa.Schema) -> DataFrame:
     if list(have.items()) == [(name, kinds[name]) for name in wanted]:
         return frame
     return frame.select(
-        *(
-            F.col(f"`{n}`") if have[n] == kinds[n] else F.col(f"`{n}`").cast(kinds[n]).alias(n)
-            for n in wanted
-        )
+        *(column(n) if have[n] == kinds[n] else column(n).cast(kinds[n]).alias(n) for n in wanted)
     )
 
 
 def is_small(frame: DataFrame) -> bool:
-    """Whether the optimiser is sure that the result is small: its estimates are upper bounds."""
-    plan: Any = frame._jdf.queryExecution()  # pyright: ignore[reportOptionalCall]
-    return int(plan.optimizedPlan().stats().sizeInBytes()) <= SMALL_BYTES
+    """Whether the optimiser is sure that the result is small. Its estimates are upper bounds but
+    for what makes many rows of one, or large values of small ones."""
+    plan: Any = frame._jdf.queryExecution().optimizedPlan()  # pyright: ignore[reportOptionalCall]
+    if int(plan.stats().sizeInBytes()) > SMALL_BYTES:
+        return False
+    text = plan.toString()
+    return not any(word in text for word in UNBOUNDED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -365,6 +366,33 @@ class TestSorting:
         assert merged.num_rows == 9
         assert sum(merged[DIFF].to_pylist()) == 1_200
         assert Counter(merged[TIME].to_pylist()) == {0: 3, 1: 3, 2: 3}
+
+
+def test_a_region_that_was_made_anew_is_another(region: Path):
+    """At the same address, under the same names, with more versions than the old one had."""
+    client = open_region(region)
+    look(client, region, as_of=1)
+    client.close()
+    for name in ("blob", "consensus.db", "consensus.db-wal", "consensus.db-shm"):
+        path = region / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    client = open_region(region)
+    for time in range(9):
+        append(client, rows([1_000_000 + time]), time)
+    with open_arrangement(client, "s", ("k",), folder=folder_of(region), as_of=8) as found:
+        assert found.rows == 9
+        asked = rows(range(50)).select(["k"])
+        assert min(found.lookup(asked, 8)["v"].to_pylist()) >= 1_000_000
+    client.close()
+
+
+def test_the_folder_may_be_deleted_at_any_time(client: PersistClient, region: Path):
+    arrangement = Arrangement(client, "s", ("k",), cache=Cache(folder_of(region), client.config))
+    arrangement.hold("me", 1)
+    shutil.rmtree(folder_of(region))
+    arrangement.release("me")
+    arrangement.hold("me", 1)
+    assert arrangement.rows == ROWS + 10
 
 
 def test_a_drafts_name_may_be_taken_away_at_once(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from tidemark.persist import DIFF, ERR, TIME, PersistClient, as_updates
 from tidemark.persist.compact import compact
 from tidemark.spark import frames
 from tidemark.spark.frames import delta, rows, snapshot
+from tidemark.spark.session import LARGE, session_for
 
 
 @pytest.fixture
@@ -130,6 +132,33 @@ def test_what_cannot_be_read_says_why(spark: SparkSession, tmp_path: Path):
     with (
         pytest.raises(InvalidUsage, match="cannot filter"),
         rows(spark, client, "s", 3, filter=[("nothing", "=", 1)]),
+    ):
+        pass
+    client.close()
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_plain_timestamp_has_no_zone(
+    spark: SparkSession, tmp_path: Path, monkeypatch, here: bool
+):
+    monkeypatch.setattr(frames, "SMALL_ROWS", 10**6 if here else 0)
+    client = PersistClient.open(
+        blob=f"file://{tmp_path}/blob", consensus=f"sqlite://{tmp_path}/c.db", config=SMALL
+    )
+    schema = pa.schema([("at", pa.timestamp("us")), ("a `b`", pa.int64())])
+    writer = client.open_writer("s", schema=schema)
+    times = [datetime(2026, 1, 1, hour) for hour in (9, 12, 15)]
+    table = pa.table([times, [1, 2, 3]], schema=schema)
+    updates = as_updates(table, time=0, schema=writer.schema)
+    writer.compare_and_append(updates, lower=Frontier(0), upper=Frontier(1))
+    session = session_for(spark, {**LARGE, "spark.sql.session.timeZone": "America/New_York"})
+    with rows(session, client, "s", 0, filter=[("at", ">", times[0])]) as found:
+        assert sorted(row["a `b`"] for row in found.ok.collect()) == [2, 3]
+    with rows(session, client, "s", 0, columns=["a `b`"]) as found:
+        assert found.ok.columns == ["a `b`"]
+    with (
+        pytest.raises(InvalidUsage, match="no such columns: z"),
+        rows(session, client, "s", 0, columns=["z"]),
     ):
         pass
     client.close()

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from worlds import NAN, SCHEMA, SMALL, World, plain
 
-from tidemark.errors import InvalidUsage
+from tidemark.errors import DataError, InvalidUsage
 from tidemark.persist import DIFF, PersistClient
 from tidemark.spark import probe as module
 from tidemark.spark.frames import local_frame
@@ -66,6 +66,24 @@ def test_every_way_finds_the_rows_of_the_keys(
         assert len(rows) == len(expected)
 
 
+@pytest.mark.parametrize("way", ["here", "tasks", "scan"])
+def test_a_collection_in_error_fails_with_its_error(
+    spark: SparkSession, client: PersistClient, tmp_path: Path, way
+):
+    world = World(client, 1)
+    world.step(5)
+    world.append([], [("boom", 1, 1)])
+    keys = spark.range(3)
+    given = {"key": ["k"], "folder": tmp_path / "cache", "way": way}
+    with (
+        pytest.raises(DataError, match="boom"),
+        probe(spark, client, "s", keys, ["id"], as_of=1, **given),
+    ):
+        pass
+    with probe(spark, client, "s", keys, ["id"], as_of=0, **given) as found:
+        found.collect()
+
+
 def test_the_rule(spark: SparkSession, client: PersistClient, tmp_path: Path, monkeypatch):
     assert choose(100_000, 10) == "here"
     assert choose(100_001, 10_000_000) == "tasks"
@@ -83,5 +101,10 @@ def test_the_rule(spark: SparkSession, client: PersistClient, tmp_path: Path, mo
     with (
         pytest.raises(InvalidUsage, match="2 columns"),
         probe(spark, client, "s", keys, ["id", "id"], key=["k"], as_of=0, folder=tmp_path),
+    ):
+        pass
+    with (
+        pytest.raises(InvalidUsage, match="no columns z"),
+        probe(spark, client, "s", keys, ["id"], key=["z"], as_of=0, folder=tmp_path),
     ):
         pass

@@ -17,7 +17,10 @@ from worlds import SMALL, World, plain
 
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient, as_updates
+from tidemark.persist.compact import compact
 from tidemark.persist.fsck import fsck
+from tidemark.spark import frames
+from tidemark.spark.frames import rows
 
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
@@ -86,8 +89,8 @@ def test_filters_skip_parts(sourced: SparkSession, where: dict[str, str], client
     """A part that is not wanted is not even opened: it may be missing."""
     writer = client.open_writer("s", schema=ROWS)
     for time, start in enumerate((0, 1_000)):
-        rows = pa.table({"id": range(start, start + 1_000), "name": ["x"] * 1_000}, schema=ROWS)
-        updates = as_updates(rows, time=time, schema=writer.schema)
+        table = pa.table({"id": range(start, start + 1_000), "name": ["x"] * 1_000}, schema=ROWS)
+        updates = as_updates(table, time=time, schema=writer.schema)
         writer.compare_and_append(updates, lower=Frontier(time), upper=Frontier(time + 1))
     for part in client.state("s").batches[1].parts:
         client.blob.delete(part.key or "")
@@ -95,6 +98,63 @@ def test_filters_skip_parts(sourced: SparkSession, where: dict[str, str], client
     assert read(sourced, where).where("id = 7").collect() == [(7, "x")]
     with pytest.raises(PySparkException, match="missing"):
         read(sourced, where).count()
+
+
+def test_a_filter_may_skip_the_part_that_a_retraction_is_for(
+    sourced: SparkSession, where: dict[str, str], client: PersistClient, monkeypatch
+):
+    """The row that went does not pass the filter, and neither does any of the part it was in."""
+    writer = client.open_writer("s", schema=ROWS)
+    before = pa.table({"id": range(1_000), "name": ["x"] * 1_000}, schema=ROWS)
+    writer.compare_and_append(
+        as_updates(before, time=0, schema=writer.schema), lower=Frontier(0), upper=Frontier(1)
+    )
+    changed = pa.table({"id": [7, 5_000], "name": ["x", "y"], "_diff": [-1, 1]})
+    writer.compare_and_append(
+        as_updates(changed, time=1, schema=writer.schema), lower=Frontier(1), upper=Frontier(2)
+    )
+    assert read(sourced, where).where("id > 2000").collect() == [(5_000, "y")]
+    for most in (50_000, 0):
+        monkeypatch.setattr(frames, "SMALL_ROWS", most)
+        with rows(sourced, client, "s", 1, filter=[("id", ">", 2_000)]) as found:
+            assert found.ok.collect() == [(5_000, "y")]
+
+
+def test_a_frame_outlives_its_lease_while_its_parts_are_there(
+    sourced: SparkSession, where: dict[str, str], client: PersistClient
+):
+    write(numbers(sourced, 0, 3_000), where)
+    frame = read(sourced, where)
+    assert frame.count() == 3_000
+
+    def forget_leases() -> None:
+        for name in client.state("s").holds:
+            client.open_critical_since("s", name).release()
+
+    forget_leases()
+    assert frame.count() == 3_000
+    forget_leases()
+    upper = client.state("s").upper
+    assert upper.time is not None
+    write(numbers(sourced, 3_000, 6_000), where)
+    client.open_critical_since("s").downgrade(upper)
+    machine = client.machine("s")
+    compact(machine, client.blob, machine.refresh().batches)
+    client.sweep(older_than_ms=0)
+    with pytest.raises(PySparkException, match=r"load the frame again|can be read from"):
+        frame.count()
+    assert read(sourced, where).count() == 6_000
+
+
+def test_a_first_write_that_fails_leaves_no_shard(
+    sourced: SparkSession, where: dict[str, str], client: PersistClient
+):
+    bad = sourced.range(10).withColumn("wrong", F.raise_error(F.lit("no more")).cast("string"))
+    with pytest.raises(PySparkException, match="no more"):
+        write(bad, where)
+    assert not client.state("s").schemas
+    write(numbers(sourced, 0, 10), where)
+    assert ids(client) == list(range(10))
 
 
 def test_writes_append(sourced: SparkSession, where: dict[str, str], client: PersistClient):
@@ -132,9 +192,11 @@ def test_writers_that_expect_a_frontier(
 def test_a_token_makes_it_happen_once(
     sourced: SparkSession, where: dict[str, str], client: PersistClient
 ):
-    for token in ("monday", "monday", "tuesday"):
+    for token in ("batch 1", "batch 1", "batch 0"):
         write(numbers(sourced, 0, 10), where, name="loader", token=token)
     assert ids(client) == sorted([*range(10)] * 2)
+    with pytest.raises(PySparkException, match="without a name"):
+        write(numbers(sourced, 0, 10), where, token="wednesday")
 
 
 def test_two_jobs_write_at_once(
@@ -184,9 +246,9 @@ def test_reads_that_are_refused(
     sourced: SparkSession, where: dict[str, str], client: PersistClient, options, message: str
 ):
     writer = client.open_writer("s", schema=ROWS)
-    rows = pa.table({"id": [1], "name": ["x"]}, schema=ROWS)
+    table = pa.table({"id": [1], "name": ["x"]}, schema=ROWS)
     writer.compare_and_append(
-        as_updates(rows, time=0, schema=writer.schema), lower=Frontier(0), upper=Frontier(5)
+        as_updates(table, time=0, schema=writer.schema), lower=Frontier(0), upper=Frontier(5)
     )
     client.open_critical_since("s").downgrade(Frontier(3))
     with pytest.raises(PySparkException, match=message):

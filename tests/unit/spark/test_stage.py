@@ -20,7 +20,7 @@ from tidemark.persist import Appended, Config, MemBlob, MemConsensus, PersistCli
 from tidemark.persist.fsck import fsck
 from tidemark.spark.frames import rows
 from tidemark.spark.session import LARGE, session_for
-from tidemark.spark.stage import stage
+from tidemark.spark.stage import is_small, stage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SMALL = Config(inline_bytes=2_000, part_bytes=20_000, row_group_bytes=4_000)
@@ -167,6 +167,13 @@ def test_columns_and_types_are_the_shards(session: SparkSession, client: Persist
         stage(session.range(3), client, writer)
     with pytest.raises(InvalidUsage, match="has more as well"):
         stage(numbers(session, 0, 1).withColumn("more", F.lit(1)), client, writer)
+
+
+def test_what_grows_is_not_taken_for_small(session: SparkSession):
+    assert is_small(session.range(1_000).select("id", F.lit("x").alias("name")))
+    assert not is_small(session.range(10_000_000))
+    assert not is_small(session.range(1).select(F.explode(F.sequence(F.lit(1), F.lit(10**7)))))
+    assert not is_small(session.range(1).select(F.repeat(F.col("id").cast("string"), 10**8)))
 
 
 def test_memory_is_not_shared_with_other_processes(session: SparkSession):

@@ -132,6 +132,25 @@ def test_a_stream_that_begins_anew_needs_a_new_name(sourced: SparkSession, place
     assert place.ids() == [*range(10), 77]
 
 
+def test_an_error_that_went_again_does_not_stop_a_stream(sourced: SparkSession, place: Place):
+    place.append([1])
+    place.copy(place.stream(sourced, name="reader").drop("_time"))
+    writer = place.client.open_writer("s", schema=ROWS, key=("id",))
+    for diff in (1, -1):
+        bad = {"id": None, "name": None, "_time": place.time, "_diff": diff, "_err": "boom"}
+        table = pa.Table.from_pylist([bad], schema=writer.schema)
+        lower = writer.fetch_upper()
+        writer.compare_and_append(table, lower=lower, upper=Frontier(place.time + 1))
+        place.time += 1
+        if diff == 1:
+            other = place.stream(sourced, name="other").drop("_time")
+            with pytest.raises(StreamingQueryException, match="boom"):
+                place.copy(other, to="b", checkpoint="b")
+    place.append([2])
+    place.copy(place.stream(sourced, name="reader").drop("_time"))
+    assert place.ids() == [1, 2]
+
+
 def test_rows_alone_cannot_say_that_some_have_gone(sourced: SparkSession, place: Place):
     place.append([1, 2, 3])
     place.copy(place.stream(sourced, updates="false"))
