@@ -78,7 +78,7 @@ BARS = [
     Bar("small_write_ratio", "1,000 rows staged / toArrow + append", most=1.5),
     Bar("lookup_private_mib", "private memory of look-ups, MiB", most=64),
     Bar("build_peak_private_mib", "of building the arrangement, MiB", most=4 * BATCH_MIB),
-    Bar("driver_private_mib", "of the driver of all reads and writes, MiB", most=64),
+    Bar("driver_private_mib", "of the driver of all reads and writes, MiB", most=128),
 ]
 
 

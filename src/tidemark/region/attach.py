@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import structlog
 from pyspark.errors import PySparkException
@@ -56,15 +57,16 @@ def attach(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `.format("tidemark")` known to a session."""
+    """Make `.format("tidemark")` known to a session, and the session this thread's active one."""
     # Spark's workers run this very Python, which has this very package; the context has already
     # looked at the variable and settled for whatever `python3` is on the PATH.
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = spark.sparkContext.pythonExec = sys.executable
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(TidemarkSource)
     # A write looks its format up in the thread's active session, whichever the frame is of.
-    for session in {spark, SparkSession.getActiveSession() or spark}:
-        session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-        session.dataSource.register(TidemarkSource)
+    sessions: Any = spark._jvm
+    sessions.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def _name(*parts: str) -> str:

@@ -250,8 +250,10 @@ class _Scan:
             if overlay.went is not None and most == 1:
                 scanned = overlay.matched(scanned, overlay.went, "left_anti")
             elif overlay.went is not None:
-                left = column(DIFF) + F.coalesce(column(_MARK + DIFF), F.lit(0))
-                scanned = overlay.matched(scanned, overlay.went, "left").withColumn(DIFF, left)
+                left = scanned[DIFF] + F.coalesce(overlay.went[DIFF], F.lit(0))
+                rows = [scanned[_quoted(name)] for name in self.names]
+                joined = overlay.matched(scanned, overlay.went, "left")
+                scanned = joined.select(*rows, left.alias(DIFF))
         scanned = scanned.select(*map(column, self.names)) if most == 1 else self._copies(scanned)
         return reduce(DataFrame.unionAll, [scanned, *came])
 
@@ -399,22 +401,27 @@ class _Overlay(NamedTuple):
 
     def matched(self, base: DataFrame, others: DataFrame, how: str) -> DataFrame:
         """`base` joined with rows of the overlay that are the same."""
-        marks = others.select(*(column(n).alias(f"{_MARK}{n}") for n in others.columns))
         names = [name for name in base.columns if name != DIFF]
-        same = reduce(Column.__and__, (_same(column(n), column(f"{_MARK}{n}")) for n in names))
+        left, right = ([frame[_quoted(name)] for name in names] for frame in (base, others))
+        same = reduce(Column.__and__, map(_same, left, right))
         if self.key is not None:
-            found = column(self.key) == column(f"{_MARK}{self.key}")
+            found = base[_quoted(self.key)] == others[_quoted(self.key)]
         else:
-            found = _fingerprint(base, names) == _fingerprint(base, names, _MARK)
-        return base.join(F.broadcast(marks), found & same, how)
+            kinds = [kind for name, kind in base.dtypes if name != DIFF]
+            found = _fingerprint(left, kinds) == _fingerprint(right, kinds)
+        return base.join(F.broadcast(others), found & same, how)
 
 
-_COPY, _MARK = "_copy", "_mark_"
+_COPY = "_copy"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def column(name: str) -> Column:
     """The column of exactly this name."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(_quoted(name))
 
 
 def check_sound(blob: Blob, state: State, as_of: int) -> None:
@@ -436,16 +443,15 @@ def _same(left: Column, right: Column) -> Column:
     return F.when(left.isNull(), right.isNull()).otherwise(F.coalesce(left == right, F.lit(False)))
 
 
-def _fingerprint(frame: DataFrame, names: list[str], prefix: str = "") -> Column:
+def _fingerprint(columns: list[Column], kinds: list[str]) -> Column:
     """64 bits of a row, for joining by: rows that are equal have equal ones."""
-    kinds = dict(frame.dtypes)
-    columns = (column(prefix + name) for name in names)
     # xxhash64 tells -0.0 from 0.0.
-    zeroed = (
-        column + F.lit(0.0).cast(kinds[name]) if kinds[name] in ("float", "double") else column
-        for name, column in zip(names, columns, strict=True)
+    return F.xxhash64(
+        *(
+            each + F.lit(0.0).cast(kind) if kind in ("float", "double") else each
+            for each, kind in zip(columns, kinds, strict=True)
+        )
     )
-    return F.xxhash64(*zeroed)
 
 
 def _summed(frame: DataFrame, names: list[str]) -> DataFrame:

@@ -4,14 +4,15 @@
     tasks    tasks look up the keys they have, in arrangements of their own hosts
     scan     the whole collection is read and joined with the keys
 
-One rule chooses, by the number of keys n and of rows r (`choose`), from what was measured on
-two cores at 20M rows (`tidemark bench spark-io`): a look-up costs about a microsecond a key
-wherever it is made, tasks cost about half a second to get going, and a scan costs a twentieth to a
-tenth of a microsecond a row:
+One rule chooses, by the number of keys n and of rows r (`choose`):
 
-    n <= 100,000        here: the keys are there in less time than a job takes to start
-    n <= r / 10         tasks
+    n <= 100,000        here: no job has to start
+    n <= r / 2          tasks
     otherwise           scan
+
+It comes from the probes of `tidemark bench spark-io` (docs/benchmarks.md): at 10M rows on two
+cores, tasks found a million keys in 1.5 s and 2.5 million in 2.1 s, so a key costs them less than
+a microsecond; a scan with its join took 8 to 12 s whatever the number, about a microsecond a row.
 
 A host's first look-up also makes its base, which costs more than a scan; the next ones share it,
 those of other processes too. Who will look up once should scan.
@@ -38,7 +39,7 @@ from tidemark.persist.updates import DIFF, row_names
 from tidemark.spark.frames import check_sound, column, local_frame, snapshot, spark_schema
 
 HERE_KEYS = 100_000
-SCAN_SHARE = 0.1
+SCAN_SHARE = 0.5
 
 Way = Literal["here", "tasks", "scan"]
 
@@ -93,8 +94,7 @@ def probe(
         if few is not None and way != "here":
             way = choose(asked.count(), lease.state.rows)
         if few is not None and way == "here":
-            arrangement = stack.enter_context(wanted.open(client))
-            yield local_frame(spark, arrangement.lookup(few, as_of))
+            yield local_frame(spark, _arrangement(wanted).lookup(few, as_of))
         elif way == "tasks":
             names = [*row_names(schema), DIFF]
             shape = pa.schema([schema.field(name) for name in names])
@@ -136,7 +136,7 @@ class Wanted(NamedTuple):
 
 
 _open: dict[Wanted, tuple[Arrangement, ExitStack]] = {}
-"""Of this worker process: the last one, as jobs come one after the other."""
+"""Of this process: the last one, as jobs come one after the other."""
 
 
 def _arrangement(wanted: Wanted) -> Arrangement:

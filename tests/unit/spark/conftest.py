@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from tidemark.region.attach import register
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def sourced(spark: SparkSession) -> SparkSession:
     register(spark)
     return spark

@@ -87,7 +87,7 @@ def test_a_collection_in_error_fails_with_its_error(
 def test_the_rule(spark: SparkSession, client: PersistClient, tmp_path: Path, monkeypatch):
     assert choose(100_000, 10) == "here"
     assert choose(100_001, 10_000_000) == "tasks"
-    assert choose(2_000_000, 10_000_000) == "scan"
+    assert choose(6_000_000, 10_000_000) == "scan"
     world = World(client, 6, key=("k",), copies=(1,))
     world.step(200)
     keys = spark.range(0, 400)

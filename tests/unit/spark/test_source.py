@@ -19,6 +19,7 @@ from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient, as_updates
 from tidemark.persist.compact import compact
 from tidemark.persist.fsck import fsck
+from tidemark.region.attach import register
 from tidemark.spark import frames
 from tidemark.spark.frames import rows
 
@@ -203,8 +204,7 @@ def test_two_jobs_write_at_once(
     sourced: SparkSession, where: dict[str, str], client: PersistClient
 ):
     def job(number: int) -> None:
-        # Without it Spark does not find sources written in Python, in a thread of one's own.
-        sourced._jvm.org.apache.spark.sql.SparkSession.setActiveSession(sourced._jsparkSession)  # pyright: ignore[reportOptionalMemberAccess]
+        register(sourced)  # In a thread of its own, Spark does not find it otherwise.
         write(numbers(sourced, number * 100, number * 100 + 100), where)
 
     with ThreadPoolExecutor(3) as pool:
