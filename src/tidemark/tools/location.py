@@ -61,6 +61,8 @@ def _check_sqlite(path: Path) -> None:
         raise nothing
     if not os.access(path, os.R_OK):
         raise Determinate(f"cannot read {path}: Permission denied")
+    if not path.stat().st_size:
+        raise Corruption(f"{path} is not a SQLite database", hint=hint)
     query = "SELECT count(*) FROM sqlite_master WHERE name = 'consensus'"
     # Only SQLite may open the file: when a process closes any descriptor of it, it loses all the
     # locks that its connections hold, and another process may then delete the log under them.
