@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tidemark.errors import InvalidUsage
 from tidemark.frontier import Frontier
-from tidemark.persist import ERR, TIME, PersistClient
+from tidemark.persist import ERR, TIME, Lease, PersistClient
 from tidemark.persist.filters import OPERATORS
 from tidemark.persist.holds import check_as_of
 from tidemark.persist.read import projected
@@ -58,6 +58,28 @@ def query(
     filters: list[str],
 ) -> Query:
     """What to print; everything that could be typed wrong is found here."""
+    # From the choice of a time to the first row, since must not pass it.
+    hold = client.open_reader(shard_id).hold()
+    try:
+        found = _query(client, shard_id, as_of, columns, filters)
+    except BaseException:
+        hold.release()
+        raise
+    return found._replace(chunks=_held(found.chunks, hold))
+
+
+def _held(chunks: Iterator[pa.Table], hold: Lease) -> Generator[pa.Table, None, None]:
+    with hold:
+        yield from chunks
+
+
+def _query(
+    client: PersistClient,
+    shard_id: str,
+    as_of: str,
+    columns: list[str] | None,
+    filters: list[str],
+) -> Query:
     state = client.state(shard_id)
     time = _as_of(state, as_of)
     if not state.schemas:
