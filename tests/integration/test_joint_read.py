@@ -53,6 +53,22 @@ def region(server: Serving, spark: SparkSession) -> Iterator[tidemark.Region]:
         yield opened
 
 
+def test_attaching_again_leaves_what_is_not_its_own(
+    server: Serving, region: tidemark.Region, spark: SparkSession
+):
+    spark.range(3).createOrReplaceTempView("users")
+    spark.sql("CREATE VIEW tidemark.mine AS SELECT 1 AS one")
+    try:
+        with tidemark.attach(spark, server.data):
+            names = {row.tableName for row in spark.sql("SHOW TABLES IN tidemark").collect()}
+            assert names >= {"mine", "users", "auctions", "bids"}
+            assert spark.table("users").count() == 3
+            assert spark.table("tidemark.users").count() > 3
+    finally:
+        spark.catalog.dropTempView("users")
+        spark.sql("DROP VIEW tidemark.mine")
+
+
 def newest_bid(server: Serving) -> int:
     with server.connect() as connection:
         row = connection.execute("SELECT coalesce(max(id), 0) FROM bids").fetchone()

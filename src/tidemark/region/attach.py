@@ -39,7 +39,8 @@ def attach(
     hidden = f"_{database}"
     for each in (database, hidden):
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {_name(each)}")
-    for old in spark.sql(f"SHOW TABLES IN {_name(hidden)}").collect():
+    # Temporary views are listed with every database.
+    for old in spark.sql(f"SHOW TABLES IN {_name(hidden)}").where("not isTemporary").collect():
         spark.sql(f"DROP VIEW IF EXISTS {_name(database, old.tableName)}")
         spark.sql(f"DROP TABLE {_name(hidden, old.tableName)}")
     for collection in region.collections():
