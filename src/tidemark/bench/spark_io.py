@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -28,6 +27,7 @@ from rich.console import Console
 from tidemark.bench import spark_compact, spark_lookup
 from tidemark.bench.memory import Sampled
 from tidemark.bench.persist import Bar, bar_table
+from tidemark.bench.spark_lookup import SCHEMA
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.frontier import Frontier
 from tidemark.persist import Config, PersistClient, WriteHandle, as_updates
@@ -40,17 +40,6 @@ from tidemark.spark.stage import stage
 
 Metrics = dict[str, float]
 Say = Callable[[str], None]
-
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("customer", pa.int64()),
-        ("amount", pa.int64()),
-        ("weight", pa.float64()),
-        ("kind", pa.string()),
-    ]
-)
-
 
 BATCH_MIB = Config().hot_batch_bytes // MIB
 """What an arrangement is built in pieces of: the bound on memory is a few of them."""

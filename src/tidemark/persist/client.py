@@ -24,7 +24,7 @@ from tidemark.persist.gc import collect, collect_leaked
 from tidemark.persist.holds import Leases, SinceHandle
 from tidemark.persist.location import Address, open_blob, open_consensus
 from tidemark.persist.machine import Machine
-from tidemark.persist.maintain import LargeMerge, Maintenance
+from tidemark.persist.maintain import LargeMerge, Maintenance, careful
 from tidemark.persist.names import check_hold, check_shard_id
 from tidemark.persist.read import ReadHandle
 from tidemark.persist.source import PartSource
@@ -130,6 +130,15 @@ class PersistClient:
         """The shard's whole state, for tools and tests."""
         return self.machine(shard_id).refresh()
 
+    def shared_address(self) -> Address:
+        """Where other processes find what this one has."""
+        if self.address is None or "mem:" in (self.address.blob[:4], self.address.consensus[:4]):
+            raise InvalidUsage(
+                "other processes cannot use stores that are in this one's memory",
+                hint="open the client by URI: file:// or s3://, sqlite:// or postgres://",
+            )
+        return self.address
+
     def finalize(self, shard_id: str) -> None:
         """Drop the shard: its contents are gone, its parts are deleted.
 
@@ -152,13 +161,13 @@ class PersistClient:
 
     def maintain_small(self, shard_id: str) -> None:
         """Do what little merge is due, so that a shard that is written by processes that come and
-        go stays in shape; what is large waits for someone with time."""
+        go stays in shape; what is large waits for someone with time, and so does what fails."""
         machine = self.machine(shard_id)
         merge = due(machine.cached, self.config)
         memory = sum(part.memory for batch in merge for part in batch.parts)
         if merge and memory <= self.config.part_bytes:
-            compact(machine, self.blob, merge)
-            collect(machine, self.blob)
+            careful(shard_id, lambda: compact(machine, self.blob, merge))
+            careful(shard_id, lambda: collect(machine, self.blob))
 
     def sweep(self, shard_id: str | None = None, *, older_than_ms: int | None = None) -> int:
         """Delete garbage of one shard or of all: retired parts that nobody reads any more, and

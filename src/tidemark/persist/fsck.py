@@ -434,10 +434,7 @@ class _Fsck:
                 yield placed(part, _sound(pa.Table.from_batches([batch]), schema))
 
     def _check_columns(self, part: Part, found: pa.Schema, schema: pa.Schema, subject: str) -> None:
-        same = found.names == schema.names
-        if same and part.ordered:  # Spark's types may only be castable to ours.
-            same = found.types == schema.types
-        if not same:
+        if (found.names, found.types) != (schema.names, schema.types):
             fields = ", ".join(f"{field.name} {field.type}" for field in found)
             self.error("P1", subject, f"has not schema {part.schema}, but ({fields})", RESTORE_PART)
 

@@ -96,14 +96,14 @@ class Maintenance:
             sweep = self._clock.monotonic() - swept >= SWEEP_EVERY
             if sweep:
                 swept = self._clock.monotonic()
-                _careful("", self._blob.remove_leftovers)
-            _careful("", partial(self._round, sweep=sweep))
+                careful("", self._blob.remove_leftovers)
+            careful("", partial(self._round, sweep=sweep))
 
     def _round(self, *, sweep: bool) -> None:
         for machine in self._due(everything=sweep):
             if self._stop.is_set():
                 return
-            if not _careful(machine.shard_id, partial(self._look_after, machine, sweep=sweep)):
+            if not careful(machine.shard_id, partial(self._look_after, machine, sweep=sweep)):
                 self._retry_at[machine.shard_id] = self._clock.monotonic() + RETRY_AFTER
 
     def _due(self, *, everything: bool) -> list[Machine]:
@@ -135,7 +135,7 @@ class Maintenance:
             collect_leaked(machine, self._blob, older_than_ms=self._config.leak_after_ms)
 
     def _merge_large(self, machine: Machine, merge: tuple[Batch, ...]) -> None:
-        if not _careful(machine.shard_id, partial(self._merge_somewhere, machine, merge)):
+        if not careful(machine.shard_id, partial(self._merge_somewhere, machine, merge)):
             self._retry_at[machine.shard_id] = self._clock.monotonic() + RETRY_AFTER
 
     def _merge_somewhere(self, machine: Machine, merge: tuple[Batch, ...]) -> None:
@@ -157,7 +157,7 @@ def _memory(merge: tuple[Batch, ...]) -> int:
     return sum(part.memory for batch in merge for part in batch.parts)
 
 
-def _careful(shard_id: str, work: Callable[[], object]) -> bool:
+def careful(shard_id: str, work: Callable[[], object]) -> bool:
     """One shard's trouble must not end the upkeep of all the others. True if there was none."""
     try:
         work()

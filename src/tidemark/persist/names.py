@@ -34,12 +34,7 @@ def check_hold(hold_id: str, epoch: int) -> None:
 
 
 def part_name(shard_id: str, now_ms: int) -> str:
-    return f"{part_prefix(shard_id, now_ms)}.parquet"
-
-
-def part_prefix(shard_id: str, now_ms: int) -> str:
-    """A fresh name without its ending: also the folder of what Spark's tasks write."""
-    return f"{shard_id}/{now_ms:013d}-{uuid4().hex}"
+    return f"{shard_id}/{now_ms:013d}-{uuid4().hex}.parquet"
 
 
 def staged_ms(key: str) -> int | None:

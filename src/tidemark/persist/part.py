@@ -7,7 +7,7 @@ order (`order`), so that merges can stream through them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -151,8 +151,14 @@ def read_part(
     return table.select(names)
 
 
-def read_chunks(blob: Blob, part: Part, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The same, whole but one row group after the other."""
+def read_chunks(
+    blob: Blob,
+    part: Part,
+    schema: pa.Schema,
+    *,
+    begin: Callable[[pq.ParquetFile], int] = lambda _: 0,
+) -> Iterator[pa.Table]:
+    """The same, whole but one row group after the other, from the one that `begin` chooses."""
     if part.inline is not None:
         yield _read_inline(part, schema)
         return
@@ -161,7 +167,7 @@ def read_chunks(blob: Blob, part: Part, schema: pa.Schema) -> Iterator[pa.Table]
             file = pq.ParquetFile(source, page_checksum_verification=True)
             if file.metadata.num_rows != part.rows:
                 raise ValueError(f"it holds {file.metadata.num_rows} updates")
-            for group in range(file.num_row_groups):
+            for group in range(begin(file), file.num_row_groups):
                 chunk = placed(part, conform(file.read_row_group(group, use_threads=False), schema))
                 first, last = time_bounds(chunk)
                 if first < part.min_time or last > part.max_time:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from tidemark.persist.blob import Blob
 from tidemark.persist.order import order
-from tidemark.persist.part import DAMAGED, conform, open_part, placed, read_chunks, unreadable
+from tidemark.persist.part import conform, read_chunks
 from tidemark.persist.state import Part, Run
 
 Position = tuple[int, int]
@@ -57,25 +57,18 @@ def read_from(
 ) -> Iterator[pa.Table]:
     """The chunks of an ordered part, without most of those that lie before `start`."""
     if start is None or part.first is None or part.first >= start:
-        yield from read_chunks(blob, part, schema)
-        return
-    with open_part(blob, part) as source:
-        try:
-            file = pq.ParquetFile(source, page_checksum_verification=True)
-            if file.metadata.num_rows != part.rows:
-                raise ValueError(f"it holds {file.metadata.num_rows} updates")
+        return read_chunks(blob, part, schema)
 
-            def first(group: int) -> Position:
-                row = next(file.iter_batches(1, row_groups=[group], use_threads=False))
-                return order(conform(pa.Table.from_batches([row]), schema), key).at(0)
+    def begin(file: pq.ParquetFile) -> int:
+        """The last row group that begins before it; those before that one end there."""
 
-            groups = range(file.num_row_groups)
-            # The last one that begins before it; those before that one end there.
-            begin = bisect_left(groups, start, key=first) - 1
-            for group in groups[max(begin, 0) :]:
-                yield placed(part, conform(file.read_row_group(group, use_threads=False), schema))
-        except DAMAGED as error:
-            raise unreadable(part, error) from error
+        def first(group: int) -> Position:
+            row = next(file.iter_batches(1, row_groups=[group], use_threads=False))
+            return order(conform(pa.Table.from_batches([row]), schema), key).at(0)
+
+        return max(bisect_left(range(file.num_row_groups), start, key=first) - 1, 0)
+
+    return read_chunks(blob, part, schema, begin=begin)
 
 
 def cut(runs: list[Run], count: int, *, key: tuple[str, ...]) -> list[Range]:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.region.read import Region, open_region
 from tidemark.region.source import TidemarkSource
+from tidemark.spark.frames import quoted
 
 log = structlog.get_logger("region")
 
@@ -71,7 +72,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _name(*parts: str) -> str:
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+    return ".".join(map(quoted, parts))
 
 
 def _escaped(value: str) -> str:

@@ -19,21 +19,17 @@ failed, nothing refers to, and the sweep for leftovers deletes it.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
-from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tidemark.clock import SYSTEM_CLOCK
-from tidemark.errors import Corruption, InvalidUsage, Unavailable
+from tidemark.errors import Corruption, Unavailable
 from tidemark.persist.blob import Blob
 from tidemark.persist.client import PersistClient
 from tidemark.persist.compact import (
@@ -54,18 +50,13 @@ from tidemark.persist.ranges import EVERYTHING, Range, cut, overlapping
 from tidemark.persist.runs import memory_of, split_runs
 from tidemark.persist.state import Batch, Run
 from tidemark.persist.throttle import Throttled
+from tidemark.spark.progress import Report, progress
 
 RANGES_PER_SLOT = 3
 """So that a range that came out too large does not keep everyone waiting."""
 
 PARTS_PER_RANGE = 4
 """At the edges of a range some chunks are read twice; this keeps them few beside the rest."""
-
-LOOK_EVERY = 0.5
-"""Seconds between two looks at how far a job is."""
-
-Progress = Callable[[int, int, str], None]
-"""Called with tasks done, tasks in all, and what is being done."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -83,21 +74,20 @@ def merge(
     batches: tuple[Batch, ...] | None = None,
     *,
     slots: int | None = None,
-    progress: Progress | None = None,
+    report: Report | None = None,
 ) -> bool:
     """Merge `batches`, or what is due, into one run; True if something was merged.
 
-    At most `slots` tasks run at one time, and as many as there is room for if it is not given.
+    `report` is told how far it is, if it takes long; else the log is. At most `slots` tasks run at one time, and as many as there is room for if it is not given.
     """
-    if client.address is None or client.address.blob.startswith("mem:"):
-        raise InvalidUsage("other processes cannot merge in a blob store in this one's memory")
+    address = client.shared_address()
     machine = client.machine(shard_id)
     state, config = machine.refresh(), client.config
     batches = due(state, config) if batches is None else batches
     if not batches or not state.schemas:
         return False
     whole = Merge.of(state, split_runs(batches), batches[-1].upper, config)
-    spot = _Spot(spark.sparkContext, client.address.blob, slots, progress)
+    spot = _Spot(spark, address.blob, slots, report)
     try:
         new = _merged(spot, machine, client.blob, whole)
     except _Gone:
@@ -195,65 +185,28 @@ def _needed(group: list[Run], within: Range) -> tuple[Run, ...]:
 class _Spot:
     """Where tasks run, how many at a time, and who is told how far they are."""
 
-    def __init__(
-        self, context: SparkContext, blob: str, slots: int | None, progress: Progress | None
-    ):
-        self.slots = slots or context.defaultParallelism
-        self._context = context
+    def __init__(self, spark: SparkSession, blob: str, slots: int | None, report: Report | None):
+        self.slots = slots or spark.sparkContext.defaultParallelism
+        self._spark = spark
         self._blob = blob
         self._most = slots
-        self._progress = progress
+        self._report = report
 
     def collect(self, work: list[Merge]) -> list[Outcome]:
         """What came of each, in the same order."""
         data = [msgspec.msgpack.encode(each) for each in work]
         slices = min(len(data), self._most or len(data))
-        tasks = self._context.parallelize(data, slices).map(partial(carry_out, self._blob))
+        tasks = self._spark.sparkContext.parallelize(data, slices)
+        label = f"merge {work[0].shape.shard_id}"
         try:
-            with self._watched(work[0].shape.shard_id, slices):
-                found = tasks.collect()
+            with progress(self._spark, label, report=self._report):
+                found = tasks.map(partial(carry_out, self._blob)).collect()
         except (Py4JError, PySparkException) as error:
             raise Unavailable(
                 f"a merge of shard {work[0].shape.shard_id} failed on Spark: {_cause(error)}",
                 hint="nothing was changed; what it wrote will be swept up",
             ) from error
         return [msgspec.msgpack.decode(each, type=Outcome) for each in found]
-
-    @contextmanager
-    def _watched(self, shard_id: str, tasks: int) -> Iterator[None]:
-        """Say now and then how far this thread's job is."""
-        if self._progress is None:
-            yield
-            return
-        group, done = f"merge {uuid4().hex}", threading.Event()
-        self._context.setJobGroup(group, f"merge of shard {shard_id}")
-        say = self._progress
-        watch = partial(
-            _watch,
-            self._context,
-            group,
-            done,
-            lambda n: say(n, tasks, f"{shard_id}: {tasks} ranges"),
-        )
-        thread = threading.Thread(target=watch, name="merge-progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-            for name in ("spark.jobGroup.id", "spark.job.description"):
-                self._context.setLocalProperty(name, None)  # pyright: ignore[reportArgumentType]
-
-
-def _watch(
-    context: SparkContext, group: str, done: threading.Event, say: Callable[[int], None]
-) -> None:
-    tracker = context.statusTracker()
-    while not done.wait(LOOK_EVERY):
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-        say(sum(stage.numCompletedTasks for stage in stages if stage))
 
 
 def carry_out(blob: str, data: bytes) -> bytes:

@@ -251,7 +251,7 @@ class _Scan:
                 scanned = overlay.matched(scanned, overlay.went, "left_anti")
             elif overlay.went is not None:
                 left = scanned[DIFF] + F.coalesce(overlay.went[DIFF], F.lit(0))
-                rows = [scanned[_quoted(name)] for name in self.names]
+                rows = [scanned[quoted(name)] for name in self.names]
                 joined = overlay.matched(scanned, overlay.went, "left")
                 scanned = joined.select(*rows, left.alias(DIFF))
         scanned = scanned.select(*map(column, self.names)) if most == 1 else self._copies(scanned)
@@ -402,10 +402,10 @@ class _Overlay(NamedTuple):
     def matched(self, base: DataFrame, others: DataFrame, how: str) -> DataFrame:
         """`base` joined with rows of the overlay that are the same."""
         names = [name for name in base.columns if name != DIFF]
-        left, right = ([frame[_quoted(name)] for name in names] for frame in (base, others))
+        left, right = ([frame[quoted(name)] for name in names] for frame in (base, others))
         same = reduce(Column.__and__, map(_same, left, right))
         if self.key is not None:
-            found = base[_quoted(self.key)] == others[_quoted(self.key)]
+            found = base[quoted(self.key)] == others[quoted(self.key)]
         else:
             kinds = [kind for name, kind in base.dtypes if name != DIFF]
             found = _fingerprint(left, kinds) == _fingerprint(right, kinds)
@@ -415,13 +415,14 @@ class _Overlay(NamedTuple):
 _COPY = "_copy"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name as Spark's SQL has it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def column(name: str) -> Column:
     """The column of exactly this name."""
-    return F.col(_quoted(name))
+    return F.col(quoted(name))
 
 
 def check_sound(blob: Blob, state: State, as_of: int) -> None:

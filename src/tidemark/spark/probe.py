@@ -66,10 +66,12 @@ def probe(
     """The rows at `as_of`, with `_diff`, whose `key` columns equal the columns `on` of `keys`.
 
     The columns have the same names unless `key` says otherwise; null equals null. Hosts keep
-    their arrangements in `folder`. A collection in error fails with its error. Valid inside the `with` block: the lease on the parts ends
-    with it.
+    their arrangements in `folder`. A collection in error fails with its error. Valid inside the
+    `with` block: the lease on the parts ends with it.
     """
-    wanted = Wanted.of(client, shard_id, tuple(key or on), as_of, str(folder))
+    wanted = Wanted(
+        client.shared_address(), client.config, shard_id, tuple(key or on), as_of, str(folder)
+    )
     if len(on) != len(wanted.key):
         raise InvalidUsage(f"{len(on)} columns cannot be compared with {len(wanted.key)}")
     if way not in (None, "here", "tasks", "scan"):
@@ -87,14 +89,13 @@ def probe(
         if unknown:
             raise InvalidUsage(f"shard {shard_id} has no columns {', '.join(unknown)}")
         check_sound(client.blob, lease.state, as_of)
-        few = None
-        if way in (None, "here"):
-            few = asked.limit(HERE_KEYS + 1).toArrow() if way is None else asked.toArrow()
-            way = way or choose(few.num_rows, lease.state.rows)
-        if few is not None and way != "here":
-            way = choose(asked.count(), lease.state.rows)
-        if few is not None and way == "here":
-            yield local_frame(spark, _arrangement(wanted).lookup(few, as_of))
+        few = asked.limit(HERE_KEYS + 1).toArrow() if way is None else None
+        if few is not None:
+            many = few.num_rows > HERE_KEYS
+            way = choose(asked.count() if many else few.num_rows, lease.state.rows)
+        if way == "here":
+            table = asked.toArrow() if few is None else few
+            yield local_frame(spark, _arrangement(wanted).lookup(table, as_of))
         elif way == "tasks":
             names = [*row_names(schema), DIFF]
             shape = pa.schema([schema.field(name) for name in names])
@@ -113,19 +114,6 @@ class Wanted(NamedTuple):
     key: tuple[str, ...]
     as_of: int
     folder: str
-
-    @staticmethod
-    def of(
-        client: PersistClient, shard_id: str, key: tuple[str, ...], as_of: int, folder: str
-    ) -> Wanted:
-        if client.address is None or client.address.blob.startswith("mem:"):
-            raise InvalidUsage("other processes cannot read a blob store in this one's memory")
-        return Wanted(client.address, client.config, shard_id, key, as_of, folder)
-
-    def open(self, client: PersistClient):
-        return open_arrangement(
-            client, self.shard_id, self.key, folder=self.folder, as_of=self.as_of
-        )
 
     def look_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One task's keys, in a worker process."""
@@ -148,7 +136,10 @@ def _arrangement(wanted: Wanted) -> Arrangement:
             blob=wanted.address.blob, consensus=wanted.address.consensus, config=wanted.config
         )
         stack.callback(client.close)
-        _open[wanted] = stack.enter_context(wanted.open(client)), stack
+        opened = open_arrangement(
+            client, wanted.shard_id, wanted.key, folder=wanted.folder, as_of=wanted.as_of
+        )
+        _open[wanted] = stack.enter_context(opened), stack
     return _open[wanted][0]
 
 

@@ -57,10 +57,8 @@ class Site(msgspec.Struct, frozen=True):
     def of(client: PersistClient, writer: WriteHandle, *, number: int | None = None) -> Site:
         """Where the parts of `writer` are staged. They are of its schema, or, with a `number` that
         is not known yet, of one that their append makes known (`Staged.of_schema`)."""
-        if client.address is None or client.address.blob.startswith("mem:"):
-            raise InvalidUsage("other processes cannot write to a blob store in this one's memory")
         return Site(
-            client.address.blob,
+            client.shared_address().blob,
             writer.shard_id,
             encode_schema(writer.schema),
             writer.register() if number is None else number,

@@ -52,7 +52,13 @@ def merge(
         else:
             from tidemark.spark.compact import merge as merge_on
 
-            done = merge_on(spark, client, shard_id, batches, progress=progress)
+            done = merge_on(
+                spark,
+                client,
+                shard_id,
+                batches,
+                report=lambda now: progress(now.tasks_done, now.tasks, f"{shard_id}: tasks"),
+            )
         merges, spoilt = (merges + 1, 0) if done else (merges, spoilt + 1)
     after = machine.refresh()
     return {

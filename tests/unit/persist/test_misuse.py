@@ -261,3 +261,26 @@ class TestMerges:
             process.send_signal(signal.SIGINT)
             process.wait()
             assert count(stores, at + 2) == total, f"attempt {attempt}"
+
+
+def test_upkeep_that_fails_after_an_append_is_not_the_appends_failure(tmp_path: Path, monkeypatch):
+    """Whoever was told of a failure would append again."""
+    config = Config(inline_batches=2)
+    client = PersistClient.open(
+        blob=f"file://{tmp_path}/blob", consensus=f"sqlite://{tmp_path}/c.db", config=config
+    )
+    writer = client.open_writer("s", schema=pa.schema([("k", pa.int64())]))
+    for time in range(6):
+        table = as_updates(pa.table({"k": [time]}), time=time, schema=writer.schema)
+        writer.compare_and_append(table, lower=Frontier(time), upper=Frontier(time + 1))
+
+    def full(*_: object) -> bool:
+        raise Determinate("disk full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("tidemark.persist.client.compact", full)
+        client.maintain_small("s")
+    assert len(client.state("s").batches) == 6
+    client.maintain_small("s")
+    assert len(client.state("s").batches) == 1
+    client.close()

@@ -296,7 +296,7 @@ def check(client: PersistClient, shard: str, like: str) -> None:
 @pytest.mark.parametrize("key", [(), ("k",)])
 def test_a_merge_on_spark_is_the_merge(spark: SparkSession, small: PersistClient, key):
     fill(small, "here", "spark", key=key)
-    assert merge(spark, small, "spark", small.state("spark").batches, progress=lambda *_: None)
+    assert merge(spark, small, "spark", small.state("spark").batches, report=lambda _: None)
     machine = small.machine("here")
     while len(machine.refresh().batches) > 1 or len(machine.cached.batches[0].runs) > 1:
         assert compact(machine, small.blob, machine.cached.batches)
