@@ -14,7 +14,6 @@ from serving import DEADLINE, Serving, eventually
 
 from tidemark.persist import DIFF
 from tidemark.storage.generators import generator
-from tidemark.storage.generators.auction import TABLES
 
 STEPS = 120
 OPTIONS = {"seed": "7", "users": "40", "auctions_per_step": "2", "bids_per_step": "15"}
@@ -33,11 +32,12 @@ def source(connection: psycopg.Connection) -> Iterator[str]:
     connection.execute("DROP SOURCE so CASCADE")
 
 
-def accumulated() -> dict[str, Counter]:
-    """What the generator says its tables contain after all its steps."""
+def accumulated(kind: str, options: dict[str, str | int], steps: int) -> dict[str, Counter]:
+    """What the generator says its tables contain after so many steps."""
     found = {}
-    for table, updates in generator("auction", dict(OPTIONS)).updates(0, STEPS).items():
-        names = [column.name for column in TABLES[table]]
+    made = generator(kind, options)
+    for table, updates in made.updates(0, steps).items():
+        names = [column.name for column in made.tables[table].columns]
         rows = zip(*(updates[name].to_pylist() for name in names), strict=True)
         total: Counter = Counter()
         for row, diff in zip(rows, updates[DIFF].to_pylist(), strict=True):
@@ -54,7 +54,7 @@ def test_tables_and_views_of_a_finished_source(connection: psycopg.Connection, s
         " JOIN auctions a ON b.auction_id = a.id JOIN users u ON b.buyer = u.id"
         " GROUP BY u.region"
     )
-    expected = accumulated()
+    expected = accumulated("auction", dict(OPTIONS), STEPS)
     newest = max(row[0] for row in expected["bids"])
     eventually(
         "the last step",
@@ -69,6 +69,35 @@ def test_tables_and_views_of_a_finished_source(connection: psycopg.Connection, s
         amounts.setdefault(regions[buyer], []).append(amount)
     found = connection.execute("SELECT region, bids, total, top FROM so_regions").fetchall()
     assert sorted(found) == sorted((r, len(a), sum(a), max(a)) for r, a in amounts.items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "last"),
+    [
+        ("counter", {"max_cardinality": "7"}, "SELECT max(counter) = 50 FROM counter"),
+        ("key value", {"keys": "60", "batch_size": "9"}, "SELECT max(step) = 49 FROM key_value"),
+        (
+            "tpch",
+            {"scale_factor": "0.001", "refresh": "4"},
+            # Order 1,500 + 4 × 49 − 1 = 1,695 is the last: 8 keys of every 32 are used.
+            "SELECT max(o_orderkey) = 1695 / 8 * 32 + 1695 % 8 + 1 FROM orders",
+        ),
+    ],
+)
+def test_generators_that_update_and_delete(
+    connection: psycopg.Connection, kind: str, options: dict[str, str | int], last: str
+):
+    given = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in options.items())
+    connection.execute(
+        f"CREATE SOURCE so FROM LOAD GENERATOR {kind} ({given}, TICK INTERVAL '10ms', UP TO 50)"
+        " FOR ALL TABLES WITH (TIMESTAMP INTERVAL '100ms')"
+    )
+    try:
+        eventually("the last step", lambda: connection.execute(last).fetchone() == (True,))
+        for table, rows in accumulated(kind, options, 50).items():
+            assert Counter(connection.execute(f"SELECT * FROM {table}").fetchall()) == rows
+    finally:
+        connection.execute("DROP SOURCE so CASCADE")
 
 
 def test_joint_read(server: Serving, connection: psycopg.Connection):

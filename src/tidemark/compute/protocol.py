@@ -27,7 +27,7 @@ class SourceSpec(msgspec.Struct, frozen=True):
 
     id: str
     kind: str
-    options: dict[str, int]
+    options: dict[str, str | int]
     remap: str
     shards: dict[str, str]
     tick_ms: int

@@ -73,39 +73,48 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
         )
     if up_to is not None and not up_to.isdigit():
         raise SqlError(f"UP TO takes a number of steps, not {up_to!r}", sqlstate="22023")
-    settings = {name.replace(" ", "_"): value for name, value in options.items()}
-    made = generator(statement.generator, dict(settings))
-    if not statement.all_tables:
+    settings: dict[str, str | int] = {
+        name.replace(" ", "_"): value for name, value in options.items()
+    }
+    made = generator(statement.generator, settings)
+    if len(made.tables) > 1 and not statement.all_tables:
         raise SqlError(
             f"load generator {statement.generator.upper()} has several tables "
             f"({', '.join(made.tables)})",
             hint="add FOR ALL TABLES",
         )
     prefix = statement.name[:-1]
-    tables = list(made.tables)
+    # Without FOR ALL TABLES the source is itself the one table that its generator has.
+    tables = list(made.tables) if statement.all_tables else []
 
     def make(ids: list[str]) -> list[Item]:
         id_, table_ids = ids[0], dict(zip(tables, ids[1:], strict=True))
         spec = SourceSpec(
             id=id_,
             kind=statement.generator,
-            options={name: int(value) for name, value in settings.items()},
+            options=settings,
             remap=f"{id_}-remap",
-            shards=table_ids,
+            shards=table_ids or dict.fromkeys(made.tables, id_),
             tick_ms=tick_ms,
             interval_ms=interval_ms,
             up_to=int(up_to) if up_to is not None else None,
         )
-        source = Item(id_, statement.name[-1], "source", statement.sql, source=spec)
+        name = statement.name[-1]
+        if not tables:
+            (only,) = made.tables.values()
+            columns = only.columns
+            return [
+                Item(id_, name, "source", statement.sql, columns=columns, shard=id_, source=spec)
+            ]
         return [
-            source,
+            Item(id_, name, "source", statement.sql, source=spec),
             *(
                 Item(
                     table_ids[table],
                     table,
                     "subsource",
                     statement.sql,
-                    columns=made.tables[table],
+                    columns=made.tables[table].columns,
                     shard=table_ids[table],
                     parent=id_,
                 )

@@ -168,9 +168,7 @@ def _create_source(cursor: Cursor) -> s.CreateSource:
             "only FROM LOAD GENERATOR sources are supported",
             hint="e.g. CREATE SOURCE s FROM LOAD GENERATOR AUCTION",
         )
-    generator = cursor.word()
-    if cursor.take("-"):
-        generator += f"-{cursor.word()}"
+    generator = "key value" if cursor.take("KEY VALUE") else cursor.word()
     options = _options(cursor) if cursor.looking_at("(") else ()
     all_tables = cursor.take("FOR ALL TABLES")
     if cursor.looking_at("FOR"):

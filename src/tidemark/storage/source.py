@@ -56,16 +56,16 @@ class Ingestion:
         self._tick_ms = tick_ms
         self._up_to = up_to
         self._schemas = {
-            table: updates_schema(arrow_schema(columns))
-            for table, columns in generator.tables.items()
+            table: updates_schema(arrow_schema(spec.columns))
+            for table, spec in generator.tables.items()
         }
         self._writers = {
             table: client.open_writer(
                 shards[table],
-                schema=arrow_schema(columns),
-                key=(columns[0].name,),
+                schema=arrow_schema(spec.columns),
+                key=spec.key,
             )
-            for table, columns in generator.tables.items()
+            for table, spec in generator.tables.items()
         }
         self._hold = client.open_critical_since(remap, f"ingestion-{id_}")
 

@@ -49,7 +49,7 @@ ERROR:  relation "users" already exists
 ERROR:  load generator AUCTION has several tables (users, auctions, bids)
 HINT:  add FOR ALL TABLES
 ERROR:  load generator "nosuch" is not known
-HINT:  known: auction
+HINT:  known: auction, counter, key value, tpch
 ERROR:  option "users" of a load generator is '0'
 HINT:  it must be an integer from 1 to 10000000
 ERROR:  load generator "auction" has no option "users_many"

@@ -79,6 +79,12 @@ PARSED: dict[str, s.Statement] = {
     "CREATE SOURCE IF NOT EXISTS a FROM LOAD GENERATOR COUNTER": s.CreateSource(
         ("a",), "counter", (), (), None, False, True, ""
     ),
+    "CREATE SOURCE a FROM LOAD GENERATOR KEY VALUE (KEYS 5, VALUE SIZE = 10)": s.CreateSource(
+        ("a",), "key value", (("keys", "5"), ("value size", "10")), (), None, False, False, ""
+    ),
+    "CREATE SOURCE a FROM LOAD GENERATOR TPCH (SCALE FACTOR 0.01) FOR ALL TABLES": s.CreateSource(
+        ("a",), "tpch", (("scale factor", "0.01"),), (), None, True, False, ""
+    ),
     "DROP TABLE a, b.c": s.Drop("table", (("a",), ("b", "c")), False, False),
     "DROP MATERIALIZED VIEW IF EXISTS v CASCADE": s.Drop(
         "materialized view", (("v",),), True, True

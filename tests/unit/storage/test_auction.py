@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from tidemark.errors import InvalidUsage, SqlError
 from tidemark.storage.generators import Generator, generator
-from tidemark.storage.generators.auction import MAX_STEP, OPEN_STEPS
+from tidemark.storage.generators.auction import OPEN_STEPS
+from tidemark.storage.generators.columns import MAX_STEP
 from tidemark.types import arrow_schema
 
 STEPS = 90
@@ -193,7 +194,7 @@ def test_schema_is_the_columns_then_offset_and_diff():
     auction = generator("auction", {})
     for stop in (0, 30):
         for name, table in auction.updates(0, stop).items():
-            expected = arrow_schema(auction.tables[name])
+            expected = arrow_schema(auction.tables[name].columns)
             expected = expected.append(pa.field("_offset", pa.int64()))
             assert table.schema == expected.append(pa.field("_diff", pa.int64()))
             table.validate(full=True)
@@ -213,7 +214,7 @@ def test_options_may_be_strings():
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        ("auctoin", {}, r'load generator "auctoin" is not known \(known: auction\)'),
+        ("auctoin", {}, r'load generator "auctoin" is not known \(known: auction, counter'),
         (
             "auction",
             {"sede": 1},

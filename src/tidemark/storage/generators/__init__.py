@@ -12,6 +12,20 @@ and in any chunking, with the same rows in the same order. That is what makes th
             └───────────┴───────────┴───────────┴───────────┴──
             └── updates(0, 2) ──────┘└── updates(2, 4) ─────┘
 
+There are four, with these options beside TICK INTERVAL (the time from step to step) and UP TO (how
+many steps), which belong to the source:
+
+    AUCTION     users, auctions and bids: small rows that come, change and go
+                SEED, USERS, AUCTIONS PER STEP, BIDS PER STEP, HISTORY
+    COUNTER     one number more with every step
+                MAX CARDINALITY
+    KEY VALUE   keys with values of a given size, overwritten and deleted
+                SEED, KEYS, VALUE SIZE, BATCH SIZE, DELETE PERCENT
+    TPCH        the eight tables of TPC-H, then its refreshes: orders come and go
+                SEED, SCALE FACTOR, REFRESH
+
+For example:
+
     >>> auction = generator("auction", {"seed": 7, "users": 100})
     >>> whole, tail = auction.updates(0, 60), auction.updates(50, 60)
     >>> tail["bids"].equals(whole["bids"].slice(len(whole["bids"]) - len(tail["bids"])))
@@ -29,7 +43,11 @@ import pyarrow as pa
 
 from tidemark.errors import SqlError
 from tidemark.storage.generators.auction import Auction
-from tidemark.types import Column
+from tidemark.storage.generators.columns import TableSpec
+from tidemark.storage.generators.counter import Counter
+from tidemark.storage.generators.key_value import KeyValue
+from tidemark.storage.generators.options import checked
+from tidemark.storage.generators.tpch import Tpch
 
 __all__ = ["Generator", "generator"]
 
@@ -38,8 +56,8 @@ class Generator(Protocol):
     """Tables whose updates are a pure function of the step."""
 
     @property
-    def tables(self) -> dict[str, tuple[Column, ...]]:
-        """The columns of each table, by name."""
+    def tables(self) -> dict[str, TableSpec]:
+        """The columns and the key of each table, by name."""
         ...
 
     def updates(self, start: int, stop: int) -> dict[str, pa.Table]:
@@ -50,7 +68,7 @@ class Generator(Protocol):
         ...
 
 
-_KINDS = {"auction": Auction}
+_KINDS = {"auction": Auction, "counter": Counter, "key value": KeyValue, "tpch": Tpch}
 
 
 def generator(kind: str, options: dict[str, str | int]) -> Generator:
@@ -68,20 +86,5 @@ def generator(kind: str, options: dict[str, str | int]) -> Generator:
                 f'load generator "{kind}" has no option "{name}"',
                 hint="options: " + ", ".join(limits),
             )
-    return _KINDS[kind](
-        **{name: _integer(name, value, limits[name]) for name, value in options.items()}
-    )
-
-
-def _integer(name: str, value: str | int, allowed: range) -> int:
-    try:
-        number = int(value) if type(value) in (int, str) else None
-    except ValueError:
-        number = None
-    if number is None or number not in allowed:
-        raise SqlError(
-            f'option "{name}" of a load generator is {value!r}',
-            hint=f"it must be an integer from {allowed[0]} to {allowed[-1]}",
-            sqlstate="22023",
-        )
-    return number
+    values = {name: checked(name, value, limits[name]) for name, value in options.items()}
+    return _KINDS[kind](**values)

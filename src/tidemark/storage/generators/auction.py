@@ -16,24 +16,30 @@ id and version as the insertion that it cancels. The invariants, at the end of e
 Users are loaded at step 0 and stay; from then on a few per step change region, in turn.
 Ids count from 0: auction n is created at step n // auctions_per_step, and bids likewise.
 
-What is drawn by chance is drawn by hashing (seed, stream, id) in integer arithmetic, so the result
-does not depend on a platform's floating point. Changing any draw changes existing sources: the
-pinned rows in the tests are there to catch it.
+What is drawn by chance is drawn by hashing (seed, stream, id), see `draws`.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from tidemark.errors import InvalidUsage
-from tidemark.types import BIGINT, TEXT, TIMESTAMPTZ, Column, arrow_schema, numeric
+from tidemark.storage.generators import columns as c
+from tidemark.storage.generators.columns import MAX_STEP, TableSpec, ids
+from tidemark.storage.generators.draws import (
+    Bits,
+    Ints,
+    below,
+    coprime_stride,
+    draw,
+    skewed_below,
+)
+from tidemark.storage.generators.options import Limit
+from tidemark.types import BIGINT, TEXT, TIMESTAMPTZ, Column, numeric
 
 OPEN_STEPS = 20
 """An auction takes bids in the step that creates it and the 19 after it."""
@@ -44,15 +50,12 @@ HOT_EVERY = 10
 MOVES_PER_STEP = 3
 """How many users may change region in one step."""
 
-MAX_STEP = 10**11
-"""Ids still fit a BIGINT and times a four-digit year."""
-
 _EPOCH_US = 1_767_225_600_000_000  # 2026-01-01 00:00:00 UTC
 _STEP_US = 1_000_000
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+_AMOUNT = numeric(12, 2)
 
-TABLES: dict[str, tuple[Column, ...]] = {
+_COLUMNS: dict[str, tuple[Column, ...]] = {
     "users": (
         Column("id", BIGINT, nullable=False),
         Column("name", TEXT, nullable=False),
@@ -70,10 +73,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("id", BIGINT, nullable=False),
         Column("auction_id", BIGINT, nullable=False),
         Column("buyer", BIGINT, nullable=False),
-        Column("amount", numeric(12, 2), nullable=False),
+        Column("amount", _AMOUNT, nullable=False),
         Column("bid_time", TIMESTAMPTZ, nullable=False),
     ),
 }
+TABLES = {name: TableSpec(columns, key=("id",)) for name, columns in _COLUMNS.items()}
 
 
 def _words(text: str) -> list[str]:
@@ -145,7 +149,7 @@ class Auction:
     bids_per_step: int = 10
     history: int = 1000
 
-    LIMITS: ClassVar[dict[str, range]] = {
+    LIMITS: ClassVar[dict[str, Limit]] = {
         "seed": range(0, 2**63),
         "users": range(1, 10**7 + 1),
         "auctions_per_step": range(1, 10**6 + 1),
@@ -155,15 +159,12 @@ class Auction:
     }
 
     @property
-    def tables(self) -> dict[str, tuple[Column, ...]]:
+    def tables(self) -> dict[str, TableSpec]:
         return dict(TABLES)
 
     def updates(self, start: int, stop: int) -> dict[str, pa.Table]:
         """Each table's updates in steps [start, stop), ordered by `_offset`."""
-        if not 0 <= start <= stop <= MAX_STEP:
-            raise InvalidUsage(
-                f"steps [{start}, {stop}) are out of range: need 0 <= start <= stop <= {MAX_STEP}"
-            )
+        c.check_steps(start, stop)
         users = self._user_changes(start, stop)
         auctions = self._auction_changes(start, stop)
         bids = self._bid_changes(start, stop)
@@ -185,8 +186,8 @@ class Auction:
         per_step = min(MOVES_PER_STEP, self.users)
         turn = np.arange((max(start, 1) - 1) * per_step, (max(stop, 1) - 1) * per_step)
         version, place = np.divmod(turn, self.users)
-        stride = _coprime_stride(self.users)
-        shift = _below(self._draw(_Stream.MOVE_SHIFT), self.users)
+        stride = coprime_stride(self.users)
+        shift = below(self._draw(_Stream.MOVE_SHIFT), self.users)
         user = (place * stride + shift) % self.users
         step = 1 + turn // per_step
 
@@ -200,9 +201,9 @@ class Auction:
         )
 
     def _auction_changes(self, start: int, stop: int) -> _Changes:
-        opened = _ids(start, stop, self.auctions_per_step)
-        closed = _ids(start - OPEN_STEPS, stop - OPEN_STEPS, self.auctions_per_step)
-        deleted = _ids(start - self.history, stop - self.history, self.auctions_per_step)
+        opened = ids(start, stop, self.auctions_per_step)
+        closed = ids(start - OPEN_STEPS, stop - OPEN_STEPS, self.auctions_per_step)
+        deleted = ids(start - self.history, stop - self.history, self.auctions_per_step)
         closing = self._created(closed) + OPEN_STEPS
         return _in_order(
             _changes(self._created(deleted) + self.history, deleted, _CLOSED, -1),
@@ -212,11 +213,11 @@ class Auction:
         )
 
     def _bid_changes(self, start: int, stop: int) -> _Changes:
-        placed = _ids(start, stop, self.bids_per_step)
+        placed = ids(start, stop, self.bids_per_step)
 
         # A bid goes when its auction goes: look at all bids that the auctions which are deleted
         # in these steps can have received while they were open.
-        deleted = _ids(
+        deleted = ids(
             start - self.history, stop - self.history + OPEN_STEPS - 1, self.bids_per_step
         )
         deletion = self._created(self._auction_of(deleted)) + self.history
@@ -231,16 +232,16 @@ class Auction:
     def _user_rows(self, user: Ints, version: Ints) -> list[pa.Array]:
         return [
             pa.array(user),
-            _NAMES.take(pa.array(_below(self._draw(_Stream.NAME, user), len(_NAMES)))),
+            _NAMES.take(pa.array(below(self._draw(_Stream.NAME, user), len(_NAMES)))),
             _REGIONS.take(pa.array(self._region(user, version))),
         ]
 
     def _auction_rows(self, auction: Ints, version: Ints) -> list[pa.Array]:
-        category = _skewed_below(self._draw(_Stream.CATEGORY, auction), len(_CATEGORIES))
+        category = skewed_below(self._draw(_Stream.CATEGORY, auction), len(_CATEGORIES))
         return [
             pa.array(auction),
-            pa.array(_skewed_below(self._draw(_Stream.SELLER, auction), self.users)),
-            _ITEMS.take(pa.array(_below(self._draw(_Stream.ITEM, auction), len(_ITEMS)))),
+            pa.array(skewed_below(self._draw(_Stream.SELLER, auction), self.users)),
+            _ITEMS.take(pa.array(below(self._draw(_Stream.ITEM, auction), len(_ITEMS)))),
             _CATEGORIES.take(pa.array(category)),
             _STATUSES.take(pa.array(version)),
             _timestamps((self._created(auction) + OPEN_STEPS) * _STEP_US),
@@ -250,14 +251,14 @@ class Auction:
         step, place = np.divmod(bid, self.bids_per_step)
         auction = self._auction_of(bid)
         # Prices rise by 5 % of the start price per step that the auction is open.
-        start_price = 100 + _skewed_below(self._draw(_Stream.START_PRICE, auction), 100_000)
+        start_price = 100 + skewed_below(self._draw(_Stream.START_PRICE, auction), 100_000)
         risen = start_price * (step - self._created(auction)) // 20
-        raised = _below(self._draw(_Stream.RAISE, bid), 1_000)
+        raised = below(self._draw(_Stream.RAISE, bid), 1_000)
         return [
             pa.array(bid),
             pa.array(auction),
-            pa.array(_skewed_below(self._draw(_Stream.BUYER, bid), self.users)),
-            _cents(start_price + risen + raised),
+            pa.array(skewed_below(self._draw(_Stream.BUYER, bid), self.users)),
+            c.cents(start_price + risen + raised, _AMOUNT),
             # Spread over the step's second, and so before the auction's end_time.
             _timestamps(step * _STEP_US + place * _STEP_US // self.bids_per_step),
         ]
@@ -267,59 +268,19 @@ class Auction:
         return auction // self.auctions_per_step
 
     def _region(self, user: Ints, version: Ints) -> Ints:
-        return _skewed_below(self._draw(_Stream.REGION, user, version), len(_REGIONS))
+        return skewed_below(self._draw(_Stream.REGION, user, version), len(_REGIONS))
 
     def _auction_of(self, bid: Ints) -> Ints:
         """The auction that is bid on: one that is open in the bid's step (I3)."""
         step = bid // self.bids_per_step
         open_auctions = np.minimum(step + 1, OPEN_STEPS) * self.auctions_per_step
         newest = (step + 1) * self.auctions_per_step - 1
-        any_open = newest - _below(self._draw(_Stream.BID_AUCTION, bid), open_auctions)
+        any_open = newest - below(self._draw(_Stream.BID_AUCTION, bid), open_auctions)
         hot = (step - step % HOT_EVERY) * self.auctions_per_step
-        return np.where(_below(self._draw(_Stream.BID_IS_HOT, bid), 2) == 0, hot, any_open)
+        return np.where(below(self._draw(_Stream.BID_IS_HOT, bid), 2) == 0, hot, any_open)
 
-    def _draw(self, stream: _Stream, *key: Ints) -> npt.NDArray[np.uint64]:
-        """64 random bits for each key of the stream; a single draw if there is no key."""
-        bits = _splitmix64(np.array([self.seed], dtype=np.uint64))
-        for part in (np.array([stream]), *key):
-            bits = _splitmix64(bits + part.astype(np.uint64))
-        return bits
-
-
-def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Steele, Lea and Flood's finaliser: a bijection that scatters neighbouring inputs."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-_HALF = np.uint64(32)
-
-
-def _below(bits: npt.NDArray[np.uint64], bound: int | Ints) -> Ints:
-    """Uniform over [0, bound); a bound is less than 2³²."""
-    scaled = (bits >> _HALF) * np.asarray(bound, dtype=np.uint64)
-    return (scaled >> _HALF).astype(np.int64)
-
-
-def _skewed_below(bits: npt.NDArray[np.uint64], bound: int) -> Ints:
-    """Over [0, bound), the small ones more often: 0 comes up with probability bound^(-1/2)."""
-    x = bits >> _HALF
-    return _below(x * x, bound)
-
-
-def _coprime_stride(n: int) -> int:
-    """A stride that visits all of [0, n) in an order that looks shuffled."""
-    stride = max(1, n * 618 // 1000)
-    while math.gcd(stride, n) != 1:
-        stride += 1
-    return stride
-
-
-def _ids(start: int, stop: int, per_step: int) -> Ints:
-    """The ids given out in steps [start, stop); steps before 0 give out none."""
-    return np.arange(max(start, 0) * per_step, max(stop, 0) * per_step)
+    def _draw(self, stream: _Stream, *key: Ints) -> Bits:
+        return draw(self.seed, stream, *key)
 
 
 def _changes(offset: Ints, id: Ints, version: int | Ints, diff: int) -> _Changes:
@@ -329,25 +290,14 @@ def _changes(offset: Ints, id: Ints, version: int | Ints, diff: int) -> _Changes
 
 
 def _in_order(*changes: _Changes) -> _Changes:
-    """All changes by offset. The sort is stable, so the order does not depend on the chunking."""
     together = _Changes(*(np.concatenate(column) for column in zip(*changes, strict=True)))
-    order = np.argsort(together.offset, kind="stable")
+    order = c.by_offset(together.offset)
     return _Changes(*(column[order] for column in together))
 
 
 def _table(name: str, changes: _Changes, rows: list[pa.Array]) -> pa.Table:
-    columns = (*TABLES[name], Column("_offset", BIGINT), Column("_diff", BIGINT))
-    return pa.Table.from_arrays(
-        [*rows, pa.array(changes.offset), pa.array(changes.diff)], schema=arrow_schema(columns)
-    )
+    return c.updates(TABLES[name], rows, changes.offset, changes.diff)
 
 
 def _timestamps(since_epoch_us: Ints) -> pa.Array:
     return pa.array(_EPOCH_US + since_epoch_us).cast(TIMESTAMPTZ.arrow)
-
-
-def _cents(cents: Ints) -> pa.Array:
-    """Non-negative cents as numeric(12, 2): Arrow's 128-bit little-endian layout, directly."""
-    words = np.zeros((len(cents), 2), dtype="<i8")
-    words[:, 0] = cents
-    return pa.Array.from_buffers(numeric(12, 2).arrow, len(cents), [None, pa.py_buffer(words)])
