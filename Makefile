@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup s3a demo test lint bench soak lock clean
+.PHONY: help setup s3a kafka demo test lint bench soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
 
 s3a: setup ## fetch the jars with which Spark reads S3 (13 MB; needs Maven)
 	@scripts/jars.sh $(VENV) s3a
+
+kafka: setup ## fetch Kafka, a schema registry and Spark's connector (170 MB; needs Maven)
+	@scripts/jars.sh $(VENV) kafka
+	@scripts/jars.sh $(VENV) kafka-spark
+	@scripts/kafka-registry.sh $(VENV)
 
 demo: setup ## start a server with a load generator and maintained views
 	$(BIN)/tidemark demo

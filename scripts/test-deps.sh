@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the tests use besides Python: psql and a PostgreSQL server, Maven and with it an
-# S3 server and the jars with which Spark reads S3. System packages come with apt-get where possible.
+# S3 server, Kafka, a schema registry and the jars with which Spark reads S3 and Kafka. System
+# packages come with apt-get where possible.
 #
 #   scripts/test-deps.sh VENV
 set -eu
@@ -33,7 +34,9 @@ fi
 have_postgres || "$here/untested.sh" "$1" "consensus in PostgreSQL (install a PostgreSQL server)"
 
 jars() { "$here/jars.sh" "$@"; }
-if ! command -v mvn >/dev/null && ! { jars "$1" s3-server && jars "$1" s3a; } 2>/dev/null; then
+kafka() { jars "$1" kafka && jars "$1" kafka-spark && "$here/kafka-registry.sh" "$1"; }
+all_jars() { jars "$1" s3-server && jars "$1" s3a && kafka "$1"; }
+if ! command -v mvn >/dev/null && ! all_jars "$1" 2>/dev/null; then
     echo "mvn is missing; installing maven"
     install maven || true
 fi
@@ -41,3 +44,5 @@ jars "$1" s3-server ||
     "$here/untested.sh" "$1" "blobs in S3 (install Maven, with access to a Maven repository)"
 jars "$1" s3a ||
     "$here/untested.sh" "$1" "Spark on S3 (install Maven, with access to a Maven repository)"
+kafka "$1" ||
+    "$here/untested.sh" "$1" "Kafka (install Maven, with access to a Maven repository)"

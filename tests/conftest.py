@@ -9,14 +9,26 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cluster import spark_cluster
-from services import postgres_server, postgres_uri, s3_server, s3_uri, tiny_disk
+from services import (
+    kafka,
+    kafka_folder,
+    postgres_server,
+    postgres_uri,
+    registry,
+    s3_server,
+    s3_uri,
+    tiny_disk,
+)
 from tidemark.persist import PersistClient
 from tidemark.spark.session import start_spark
 
 __all__ = [
     "client",
+    "kafka",
+    "kafka_folder",
     "postgres_server",
     "postgres_uri",
+    "registry",
     "s3_server",
     "s3_uri",
     "spark",

@@ -1,4 +1,4 @@
-"""Real servers for the tests: a private PostgreSQL cluster and an S3 server, on loopback.
+"""Real servers for the tests, on loopback: PostgreSQL, S3, Kafka and a schema registry.
 
 Each is started when the first test of a session asks for it and stopped at its end. Where one
 cannot be had, the tests are skipped with the reason, and fail where CI is set.
@@ -25,6 +25,10 @@ from typing import Any, NoReturn
 
 import psycopg
 import pytest
+
+from tidemark.dev import registry as registry_server
+from tidemark.dev.kafka import Broker
+from tidemark.spark.session import kafka_jars
 
 START_SECONDS = 60.0
 AWS = {"AWS_ACCESS_KEY_ID": "tidemark", "AWS_SECRET_ACCESS_KEY": "tidemark-secret"}
@@ -161,6 +165,62 @@ class S3Server:
         finally:
             connection.close()
         return True
+
+
+class KafkaServer:
+    """A broker in a folder; killed or stopped, it starts again at the same address."""
+
+    def __init__(self, folder: Path, *, security: str = "none"):
+        self.broker = Broker.at(folder, port=0, security=security)
+        self.start()
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    def client_settings(self) -> dict[str, str]:
+        return self.broker.client_settings()
+
+    def create_topic(self, name: str, *, partitions: int = 1, **config: str) -> None:
+        """`config` with underscores for dots: cleanup_policy="compact"."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        self.broker.create_topic(name, partitions=partitions, config=settings)
+
+    def start(self) -> None:
+        self.broker.start(preexec_fn=dying_with_parent(signal.SIGKILL))
+
+    def kill(self) -> None:
+        self.broker.kill()
+
+    def stop(self) -> None:
+        self.broker.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_folder() -> Iterator[Path]:
+    """For a broker of a test's own; only where Kafka can be had."""
+    if not (Path(sys.prefix, "kafka").is_dir() and kafka_jars()):
+        missing("Kafka (run make kafka)")
+    with temporary_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_folder: Path) -> Iterator[KafkaServer]:
+    server = KafkaServer(kafka_folder / "shared")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[str]:
+    """The address of a schema registry."""
+    if not Path(sys.prefix, "kafka-registry").is_dir():
+        missing("a schema registry (run make kafka)")
+    with temporary_folder() as folder:
+        server = registry_server.start(folder, port=0, preexec_fn=dying_with_parent(signal.SIGKILL))
+        yield server.url
+        registry_server.stop(folder)
 
 
 @pytest.fixture(scope="session")

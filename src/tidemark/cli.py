@@ -1,4 +1,4 @@
-"""The command line: `tidemark serve | demo | shard | doctor | bench`."""
+"""The command line: `tidemark serve | demo | shard | doctor | bench | dev`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from tidemark.dev.commands import app as dev_app
 from tidemark.errors import TidemarkError
 from tidemark.tools.shard import app as shard_app
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 bench_app = typer.Typer(help="Benchmarks; the last line is one JSON object.", no_args_is_help=True)
 app.add_typer(shard_app, name="shard")
 app.add_typer(bench_app, name="bench")
+app.add_typer(dev_app, name="dev")
 
 Data = Annotated[Path, typer.Option(help="Folder that holds everything; created if missing.")]
 Listen = Annotated[str, typer.Option(help="host:port for PostgreSQL clients (loopback only).")]

@@ -10,6 +10,7 @@ settings for its size. Sessions have their own temporary views, so nothing is sh
     blob        s3://bucket/prefix?endpoint=  whose parts Spark reads as s3a://bucket/prefix/part
     TIDEMARK_DRIVER_MEMORY  2g                heap of this process's JVM
     TIDEMARK_S3A_JARS       <environment>/s3a where the jars for s3a:// are
+    TIDEMARK_KAFKA_JARS     <environment>/kafka-spark where the jars for Kafka and Avro are
     TIDEMARK_SPARK_LOG      fatal             how much Spark's JVM says on stderr (warn, info, ...)
 """
 
@@ -111,7 +112,7 @@ def start_spark(
             ("spark.sql.catalogImplementation", "in-memory"),
             *_driver_address(master).items(),
             *SMALL.items(),
-            *(_s3a(blob) if blob and blob.startswith("s3:") else {}).items(),
+            *_with_jars(blob).items(),
             *(settings or {}).items(),
         ]
     )
@@ -123,6 +124,12 @@ def start_spark(
 def s3a_jars() -> list[Path]:
     """The jars with which Spark reads s3a:// addresses; none where they were not fetched."""
     folder = os.environ.get("TIDEMARK_S3A_JARS") or Path(sys.prefix, "s3a")
+    return sorted(Path(folder).glob("*.jar"))
+
+
+def kafka_jars() -> list[Path]:
+    """The jars with which Spark reads Kafka and Avro; none where they were not fetched."""
+    folder = os.environ.get("TIDEMARK_KAFKA_JARS") or Path(sys.prefix, "kafka-spark")
     return sorted(Path(folder).glob("*.jar"))
 
 
@@ -150,9 +157,17 @@ def s3a_settings(blob: str) -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.bucket.{parts.netloc}.{k}": v for k, v in found.items()}
 
 
+def _with_jars(blob: str | None) -> dict[str, str]:
+    """What is not in PySpark: Kafka whenever it is here, S3 when the parts are there."""
+    jars, settings = kafka_jars(), {}
+    if blob and blob.startswith("s3:"):
+        settings = _s3a(blob)
+        jars += s3a_jars()
+    return {"spark.jars": ",".join(map(str, jars)), **settings} if jars else settings
+
+
 def _s3a(blob: str) -> dict[str, str]:
-    jars = s3a_jars()
-    if not jars:
+    if not s3a_jars():
         raise Unavailable(
             "Spark cannot read S3: its jars are not here",
             hint="run `make s3a`, or name a folder of jars with TIDEMARK_S3A_JARS",
@@ -160,7 +175,7 @@ def _s3a(blob: str) -> dict[str, str]:
     given = {name: found for name in S3_VARIABLES if (found := os.environ.get(name))}
     # Spark sends keys to the executors' JVMs by itself, but not to their Python workers.
     workers = {f"spark.executorEnv.{name}": value for name, value in given.items()}
-    return {"spark.jars": ",".join(map(str, jars)), **s3a_settings(blob), **workers}
+    return {**s3a_settings(blob), **workers}
 
 
 def _first_set(*variables: str) -> str | None:
