@@ -117,6 +117,18 @@ def spark_io(
 
 
 @bench_app.command()
+def kafka(
+    quick: Annotated[bool, typer.Option(help="A tenth of the messages.")] = False,
+) -> None:
+    """A Kafka source: catching up beside plain Spark, freshness, restart, cost of an interval."""
+    from tidemark.bench.kafka import run
+    from tidemark.logs import configure_logging
+
+    configure_logging(logging.WARNING)
+    _run(lambda: run(quick=quick))
+
+
+@bench_app.command()
 def views(
     quick: Annotated[bool, typer.Option(help="Fewer ticks, smaller state.")] = False,
     spark_master: Master = "local[*]",

@@ -86,6 +86,9 @@ _SCALARS = {
     "numeric": _Scalar(pa.decimal128(38, 16), "DECIMAL(38,16)", 1700, -1),
     "double precision": _Scalar(pa.float64(), "DOUBLE", 701, 8),
     "text": _Scalar(pa.string(), "STRING", 25, -1),
+    "bytea": _Scalar(pa.binary(), "BINARY", 17, -1),
+    # Kept as its text.
+    "jsonb": _Scalar(pa.string(), "STRING", 3802, -1),
     "date": _Scalar(pa.date32(), "DATE", 1082, 4),
     "timestamp": _Scalar(pa.timestamp("us"), "TIMESTAMP_NTZ", 1114, 8),
     "timestamp with time zone": _Scalar(pa.timestamp("us", tz="UTC"), "TIMESTAMP_LTZ", 1184, 8),
@@ -98,6 +101,8 @@ BIGINT = SqlType("bigint")
 NUMERIC = SqlType("numeric")
 DOUBLE = SqlType("double precision")
 TEXT = SqlType("text")
+BYTEA = SqlType("bytea")
+JSONB = SqlType("jsonb")
 DATE = SqlType("date")
 TIMESTAMP = SqlType("timestamp")
 TIMESTAMPTZ = SqlType("timestamp with time zone")

@@ -227,7 +227,7 @@ class Chaos:
                 uppers = [client.state(shard).upper.time or 0 for shard in spec.shards.values()]
                 as_of = min(uppers) - 1
                 try:
-                    return remap.offset_at(as_of), {
+                    return remap.offsets_at(as_of)[0], {
                         table: client.open_reader(shard).snapshot(as_of)
                         for table, shard in spec.shards.items()
                     }
@@ -235,7 +235,7 @@ class Chaos:
                     return None
 
             offset, found = eventually("a readable time of the source", read)
-            bound = [b.offset for b in remap.bindings(*_readable(client, spec.remap))]
+            bound = [b.offsets[0] for b in remap.bindings(*_readable(client, spec.remap))]
         assert offset >= self.offset, "the source went back"
         assert bound == sorted(bound), "bindings contradict each other"
         self.offset = offset

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def memory(field: str) -> int:
@@ -12,6 +16,21 @@ def memory(field: str) -> int:
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
     raise SystemExit("benchmarks of memory need Linux: /proc/self/status")
+
+
+def family() -> dict[int, int]:
+    """Resident bytes of this process and of all that descend from it, by pid."""
+    parents, resident = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError, ValueError):
+                fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+                parents[int(folder.name)] = int(fields[1])
+                resident[int(folder.name)] = int(fields[21]) * PAGE
+    found = {os.getpid()}
+    while grown := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= grown
+    return {pid: resident[pid] for pid in found if pid in resident}
 
 
 class Sampled:

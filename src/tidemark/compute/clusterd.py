@@ -43,10 +43,15 @@ from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.spark.compact import large_merges
 from tidemark.spark.session import start_spark
+from tidemark.storage.generated import Generated
 from tidemark.storage.generators import generator
+from tidemark.storage.kafka.refusal import ExplainingBroker
+from tidemark.storage.kafka.spec import KafkaSource
 from tidemark.storage.source import Ingestion
 
 log = structlog.get_logger("clusterd")
+
+Spec = DataflowSpec | SourceSpec | KafkaSource
 
 ORPHANED_AFTER = 60.0
 """Seconds without a word from control after which a replica stops."""
@@ -59,8 +64,9 @@ class Replica:
         self.client = client
         self.spark = spark
         self.clock = clock
+        self._folder = folder
         self._arrangements = Arrangements(client, folder)
-        self._workers: dict[str, tuple[DataflowSpec | SourceSpec, Worker]] = {}
+        self._workers: dict[str, tuple[Spec, Worker]] = {}
         self._lock = threading.Lock()
 
     def configure(self, wanted: Configure) -> None:
@@ -89,10 +95,19 @@ class Replica:
             for worker in workers:
                 worker.stop()
 
-    def _start(self, spec: DataflowSpec | SourceSpec) -> Worker:
-        if isinstance(spec, DataflowSpec):
-            return dataflow_worker(spec.id, lambda: self._dataflow(spec), self.client)
-        return source_worker(spec.id, lambda: self._ingestion(spec), self.clock)
+    def _start(self, spec: Spec) -> Worker:
+        match spec:
+            case DataflowSpec():
+                return dataflow_worker(spec.id, lambda: self._dataflow(spec), self.client)
+            case SourceSpec():
+                return source_worker(spec.id, lambda: self._generated(spec), self.clock)
+            case KafkaSource():
+                return source_worker(
+                    spec.id,
+                    lambda: self._kafka(spec),
+                    self.clock,
+                    secrets=_secrets_of(spec),
+                )
 
     def _dataflow(self, spec: DataflowSpec) -> Dataflow:
         return Dataflow(
@@ -106,17 +121,43 @@ class Replica:
             arrangements=self._arrangements,
         )
 
-    def _ingestion(self, spec: SourceSpec) -> Ingestion:
+    def _generated(self, spec: SourceSpec) -> Ingestion:
+        made = generator(spec.kind, dict(spec.options))
         return Ingestion(
             spec.id,
-            generator(spec.kind, dict(spec.options)),
+            Generated(made, tick_ms=spec.tick_ms, up_to=spec.up_to),
             client=self.client,
             remap=spec.remap,
             shards=spec.shards,
-            tick_ms=spec.tick_ms,
             interval_ms=spec.interval_ms,
-            up_to=spec.up_to,
         )
+
+    def _kafka(self, spec: KafkaSource) -> Ingestion:
+        from tidemark.storage.kafka.ingest import TABLE, KafkaUpstream
+
+        broker = ExplainingBroker(spec.connection, spec.topic, group=f"tidemark-{spec.id}")
+        upstream = KafkaUpstream(
+            spec,
+            broker,
+            client=self.client,
+            spark=self.spark,
+            folder=self._folder,
+            topic_id=spec.topic_id,
+        )
+        return Ingestion(
+            spec.id,
+            upstream,
+            client=self.client,
+            remap=spec.remap,
+            shards={TABLE: spec.output},
+            interval_ms=spec.interval_ms,
+        )
+
+
+def _secrets_of(spec: KafkaSource) -> list[str]:
+    registries = [f.registry for f in (spec.key, spec.value) if f is not None and f.registry]
+    passwords = [registry.password or "" for registry in registries]
+    return [*spec.connection.secrets.values(), *passwords]
 
 
 class FlightServer(flight.FlightServerBase):

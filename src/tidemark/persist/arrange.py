@@ -53,7 +53,7 @@ from tidemark.persist.layout import (
     write,
 )
 from tidemark.persist.read import overlapping
-from tidemark.persist.updates import META_FIELDS, TIME, consolidate
+from tidemark.persist.updates import ERR, META_FIELDS, TIME, consolidate
 
 log = structlog.get_logger("persist")
 
@@ -77,16 +77,19 @@ class Arrangement:
         cache: Cache,
         order: str | tuple[str, ...] | None = None,
         schema: pa.Schema | None = None,
+        errors: bool = False,
     ):
-        """`schema` (of updates) is only needed for a shard that nobody has written to yet."""
+        """`schema` (of updates) is only needed for a shard that nobody has written to yet. With
+        `errors`, error rows are found like others, and rows have the column `_err`."""
         order = (order,) if isinstance(order, str) else tuple(order or ())
         self._client = client
         self._shard_id = shard_id
         self._reader = client.open_reader(shard_id)
         self._schema = schema
-        self._layout = Layout(tuple(key), order)
+        self._layout = Layout(tuple(key), order, errors=errors)
         self._cache = cache
-        self._identity = identity_of(region_of(client), shard_id, tuple(key), order)
+        kind = (*order, ERR) if errors else order
+        self._identity = identity_of(region_of(client), shard_id, tuple(key), kind)
         config = client.config
         self._sizes = Sizes(config.hot_batch_bytes, config.hot_sort_bytes)
         self._lock = threading.RLock()
@@ -274,7 +277,7 @@ class Arrangement:
     def _row_schema(self) -> pa.Schema:
         """The row's columns, as many as the shard has now."""
         updates = self._schema if self._schema is not None else self._reader.schema
-        return pa.schema([updates.field(name) for name in columns_of(updates)])
+        return pa.schema([updates.field(name) for name in self._layout.columns(updates)])
 
     def _run_schema(self, *, timed: bool = False) -> pa.Schema:
         meta = [META_FIELDS[1], META_FIELDS[0]] if timed else [META_FIELDS[1]]
@@ -418,6 +421,8 @@ def open_arrangement(
     folder: Path | str,
     as_of: int,
     order: str | tuple[str, ...] | None = None,
+    schema: pa.Schema | None = None,
+    errors: bool = False,
 ) -> Iterator[Arrangement]:
     """The shard by `key`, readable from `as_of` on while it is open.
 
@@ -425,7 +430,9 @@ def open_arrangement(
     share the base. It holds no lease: who looks up at later times, or for long, takes one.
     """
     cache = Cache(folder, client.config)
-    arrangement = Arrangement(client, shard_id, key, cache=cache, order=order)
+    arrangement = Arrangement(
+        client, shard_id, key, cache=cache, order=order, schema=schema, errors=errors
+    )
     arrangement.hold("opened", as_of)
     try:
         yield arrangement

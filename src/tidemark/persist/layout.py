@@ -26,6 +26,7 @@ from tidemark.persist.keyhash import HASH, key_hash
 from tidemark.persist.order import Order, argsort, order
 from tidemark.persist.updates import (
     DIFF,
+    ERR,
     META_FIELDS,
     TIME,
     canonical,
@@ -49,18 +50,28 @@ class Sizes(NamedTuple):
 
 
 class Layout:
-    def __init__(self, key: tuple[str, ...], order: tuple[str, ...] = ()):
+    """`errors`: error rows are rows like others, with their error as one more column."""
+
+    def __init__(
+        self, key: tuple[str, ...], order: tuple[str, ...] = (), *, errors: bool = False
+    ):
         self.key = key
         self.order = order
+        self.errors = errors
         self._within = [*dict.fromkeys([*key, *order])] if order else []
 
     def prepare(self, updates: pa.Table, *, timed: bool) -> pa.Table:
-        """Good updates in a run's columns; unsorted."""
-        good, _ = split_errors(canonical(updates))
-        hashes = pa.array(key_hash(good, self.key))
+        """Updates (the good ones) in a run's columns; unsorted."""
+        updates = canonical(updates)
+        rows = updates if self.errors else split_errors(updates)[0]
+        hashes = pa.array(key_hash(rows, self.key))
         meta = [DIFF, TIME] if timed else [DIFF]
-        good = good.select([*meta, *row_names(good.schema)])
-        return good.add_column(0, HASH, hashes)
+        rows = rows.select([*meta, *self.columns(rows.schema)])
+        return rows.add_column(0, HASH, hashes)
+
+    def columns(self, updates: pa.Schema) -> list[str]:
+        """What a run has of an update's columns, besides those of `META_FIELDS`."""
+        return [ERR, *row_names(updates)] if self.errors else row_names(updates)
 
     def sort(self, table: pa.Table) -> pa.Table:
         table = with_row_hash(table)
@@ -102,14 +113,15 @@ def with_row_hash(table: pa.Table) -> pa.Table:
 
 def row_hash(table: pa.Table) -> np.ndarray:
     rows = table.select(columns_of(table.schema))
-    # A row that is no error has none; nulls do not count.
-    rows = rows.append_column(META_FIELDS[2], pa.nulls(table.num_rows, pa.string()))
+    if ERR not in rows.column_names:
+        # A row that is no error has none; nulls do not count.
+        rows = rows.append_column(META_FIELDS[2], pa.nulls(table.num_rows, pa.string()))
     return order(rows, ()).row
 
 
 def columns_of(schema: pa.Schema) -> list[str]:
-    """The row's own columns: no others begin with something else than an underscore."""
-    return [name for name in schema.names if not name.startswith("_")]
+    """The row's own columns of a run: of the others only the error begins with an underscore."""
+    return [name for name in schema.names if name == ERR or not name.startswith("_")]
 
 
 def shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,8 +1,8 @@
 """Updates as Arrow tables: the row's columns, then `_time`, `_diff` and `_err`.
 
 An update says that `_diff` copies of a row came (or, negative, went) at `_time`. An update whose
-`_err` is not null is an error row: its other columns are null. All arithmetic here is on whole
-columns.
+`_err` is not null is an error row: of its other columns only those that say whose error it is are
+not null. All arithmetic here is on whole columns.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def probe(
             way = choose(asked.count() if many else few.num_rows, lease.state.rows)
         if way == "here":
             table = asked.toArrow() if few is None else few
-            yield local_frame(spark, _arrangement(wanted).lookup(table, as_of))
+            yield local_frame(spark, opened(wanted).lookup(table, as_of))
         elif way == "tasks":
             names = [*row_names(schema), DIFF]
             shape = pa.schema([schema.field(name) for name in names])
@@ -114,10 +114,11 @@ class Wanted(NamedTuple):
     key: tuple[str, ...]
     as_of: int
     folder: str
+    errors: bool = False
 
     def look_up(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One task's keys, in a worker process."""
-        arrangement = _arrangement(self)
+        arrangement = opened(self)
         for batch in batches:
             found = arrangement.lookup(pa.Table.from_batches([batch]), self.as_of)
             yield from found.combine_chunks().to_batches()
@@ -127,7 +128,8 @@ _open: dict[Wanted, tuple[Arrangement, ExitStack]] = {}
 """Of this process: the last one, as jobs come one after the other."""
 
 
-def _arrangement(wanted: Wanted) -> Arrangement:
+def opened(wanted: Wanted) -> Arrangement:
+    """The arrangement, in this process."""
     if wanted not in _open:
         while _open:
             _open.popitem()[1][1].close()
@@ -136,10 +138,15 @@ def _arrangement(wanted: Wanted) -> Arrangement:
             blob=wanted.address.blob, consensus=wanted.address.consensus, config=wanted.config
         )
         stack.callback(client.close)
-        opened = open_arrangement(
-            client, wanted.shard_id, wanted.key, folder=wanted.folder, as_of=wanted.as_of
+        opening = open_arrangement(
+            client,
+            wanted.shard_id,
+            wanted.key,
+            folder=wanted.folder,
+            as_of=wanted.as_of,
+            errors=wanted.errors,
         )
-        _open[wanted] = stack.enter_context(opened), stack
+        _open[wanted] = stack.enter_context(opening), stack
     return _open[wanted][0]
 
 

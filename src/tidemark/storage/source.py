@@ -1,73 +1,126 @@
-"""An ingestion: brings a load generator's steps into shards, definitely and exactly once.
+"""An ingestion: brings what comes from outside into shards, definitely and exactly once.
 
-    STAGES   mint     bind how many steps have happened by now, in the remap shard
-             write    generate exactly the bound steps, at their bound times
-             append   append them to each table's shard, cutting off what is already there
+    STAGES   mint     bind how far the upstream is now to a time, in the remap shard
+             write    stage what lies between two bindings, at the times that it is bound to
+             append   append it to each shard, with one compare-and-append
 
 Invariants:
     G1  no update is written whose time is not bound durably before
     G2  an update's time depends on its offset and the bindings alone, so a restart (or a second
         ingestion of the same source, racing this one) writes the very same updates
     G3  a shard's upper never passes the remap shard's
+    G4  what is staged and not appended is deleted by who staged it
 
 So after a crash at any point the ingestion takes each shard's upper, looks up the bindings from
-there on, and goes on.
+there on, and goes on. Where two race, one append wins; the other is told `UpperMismatch`, deletes
+what it staged, and goes on from where the shard is now.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
 import pyarrow as pa
 
 from tidemark.clock import Clock
+from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
-from tidemark.persist import PersistClient, UpperMismatch
-from tidemark.persist.updates import DIFF, ERR, TIME, updates_schema
-from tidemark.storage.generators import Generator
-from tidemark.storage.remap import Binding, Remap
-from tidemark.types import arrow_schema
+from tidemark.persist import PersistClient, UpperMismatch, WriteHandle
+from tidemark.persist.staging import Staged
+from tidemark.storage.remap import Binding, Offsets, Remap
 
-MAX_CATCH_UP_MS = 10_000
-"""After a pause a generator makes up for at most this much of it."""
+MOST_BINDINGS = 32
+"""Of how many timestamps updates are written at a time."""
+
+
+class Output(NamedTuple):
+    """A collection that a source writes: the columns of its rows, and its key."""
+
+    schema: pa.Schema
+    key: tuple[str, ...]
+
+
+class Stretch(NamedTuple):
+    """What is to be written: from `start` to the last of `bindings`, at times in [lower, upper)."""
+
+    start: Offsets
+    bindings: Sequence[Binding]
+    lower: Frontier
+    upper: Frontier
+
+    @property
+    def stop(self) -> Offsets:
+        return self.bindings[-1].offsets if self.bindings else self.start
+
+
+class Written(NamedTuple):
+    """Updates that are staged, or few enough to be held, and not appended yet."""
+
+    stretch: Stretch
+    batches: Mapping[str, Staged | pa.Table]
+
+
+class Statistics(msgspec.Struct):
+    """What a source has done since it was started, and how far it is."""
+
+    messages_received: int = 0
+    bytes_received: int = 0
+    updates_staged: int = 0
+    updates_committed: int = 0
+    batches: int = 0
+    mismatches: int = 0
+    snapshot_committed: bool = False
+    offset_known: int = 0
+    offset_committed: int = 0
+    rehydration_ms: int | None = None
+
+
+class Upstream(Protocol):
+    """Where data comes from: something with partitions, and offsets that only grow."""
+
+    outputs: Mapping[str, Output]
+
+    def probe(self, bound: Offsets, since: int, now: int) -> Offsets:
+        """How far it is at `now`, a time of the clock; `bound` is how far it was at `since`."""
+        ...
+
+    def write(
+        self, stretch: Stretch, writers: Mapping[str, WriteHandle], statistics: Statistics
+    ) -> Mapping[str, Staged | pa.Table]:
+        """The updates of a stretch, staged or few enough to be held."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Ingestion:
-    """Runs one generator into `shards` (table name to shard id)."""
+    """Runs one upstream into `shards` (by the names of its outputs)."""
 
     def __init__(
         self,
         id_: str,
-        generator: Generator,
+        upstream: Upstream,
         *,
         client: PersistClient,
         remap: str,
-        shards: dict[str, str],
-        tick_ms: int,
+        shards: Mapping[str, str],
         interval_ms: int,
-        up_to: int | None = None,
         clock: Clock | None = None,
     ):
         self.id = id_
         self.interval_ms = interval_ms
-        self._generator = generator
+        self.statistics = Statistics()
+        self._upstream = upstream
         self._remap = Remap(client, remap)
-        self._client = client
         self._clock = clock or client.clock
-        self._tick_ms = tick_ms
-        self._up_to = up_to
-        self._schemas = {
-            table: updates_schema(arrow_schema(spec.columns))
-            for table, spec in generator.tables.items()
-        }
         self._writers = {
-            table: client.open_writer(
-                shards[table],
-                schema=arrow_schema(spec.columns),
-                key=spec.key,
-            )
-            for table, spec in generator.tables.items()
+            name: client.open_writer(shards[name], schema=output.schema, key=output.key)
+            for name, output in upstream.outputs.items()
         }
         self._hold = client.open_critical_since(remap, f"ingestion-{id_}")
+        self._began = self._clock.monotonic()
 
     def next_mint_ms(self) -> int:
         """When, by the clock, the next binding is due."""
@@ -78,54 +131,98 @@ class Ingestion:
 
     def step(self) -> Frontier:
         """Mint a binding if one is due, then write and append all that is bound."""
-        upper = self._mint()
-        lower = min(writer.fetch_upper() for writer in self._writers.values())
-        if lower < upper:
-            self._write_and_append(lower, upper)
+        upper = self.mint()
+        while written := self.write(upper):
+            if not self.append(written):
+                break
         return upper
 
-    def _mint(self) -> Frontier:
+    def committed(self) -> Offsets:
+        """How far the upstream is in the shards."""
+        return self._remap.offsets_at((self._lower().time or 0) - 1)
+
+    def close(self) -> None:
+        self._upstream.close()
+
+    # The stages.
+
+    def mint(self) -> Frontier:
+        """Bind how far the upstream is now, if it is time to; returns how far time is decided."""
         upper = self._remap.upper
-        assert upper.time is not None
         now = self._clock.now_ms()
         time = now - now % self.interval_ms
-        if not upper.time:
-            # Step 0 loads what is there from the beginning.
-            upper = self._remap.mint(time, 1)
-            assert upper.time is not None
-        if time < upper.time:
+        if upper.time is None or time < upper.time:
             return upper
-        before = self._remap.offset_at(upper.time - 1)
-        # Ticks lie on a grid of absolute times, so none is lost between two bindings.
-        since = max(upper.time - 1, time - MAX_CATCH_UP_MS)
-        if upper.time == 1:
-            since = time - self.interval_ms
-        offset = before + time // self._tick_ms - since // self._tick_ms
-        if self._up_to is not None:
-            offset = max(before, min(offset, self._up_to))
-        return self._remap.mint(time, offset)
+        bound = self._remap.offsets_at(upper.time - 1)
+        offsets = self._upstream.probe(bound, upper.time - 1, time)
+        self.statistics.offset_known = sum(offsets.values())
+        minted = self._remap.mint(time, offsets)
+        # The first binding is at the minimum time, whatever the clock says; now for the clock's.
+        return minted if upper.time else self.mint()
 
-    def _write_and_append(self, lower: Frontier, upper: Frontier) -> None:
+    def write(self, upper: Frontier) -> Written | None:
+        """Stage what is bound before `upper` and not there yet, or the first of it."""
+        try:
+            stretch = self._stretch(upper)
+            if stretch is None:
+                return None
+            batches = self._upstream.write(stretch, self._writers, self.statistics)
+        except AsOfBeforeSince:
+            return None  # Another ingestion of this source has gone on, and let go of that time.
+        self.statistics.updates_staged += sum(map(_rows, batches.values()))
+        return Written(stretch, batches)
+
+    def append(self, written: Written) -> bool:
+        """Make it part of the shards; False if somebody else was faster."""
+        stretch, won = written.stretch, True
+        for name, batch in written.batches.items():
+            if self._appended(self._writers[name], batch, stretch):
+                self.statistics.updates_committed += _rows(batch)
+            else:
+                won = False
+        if won:
+            self._committed(stretch)
+        return won
+
+    def _lower(self) -> Frontier:
+        return min(writer.fetch_upper() for writer in self._writers.values())
+
+    def _stretch(self, upper: Frontier) -> Stretch | None:
+        lower = self._lower()
+        if not lower < upper:
+            return None
         assert lower.time is not None
-        start = self._remap.offset_at(lower.time - 1)
+        start = self._remap.offsets_at(lower.time - 1)
         bindings = self._remap.bindings(lower, upper)
-        stop = bindings[-1].offset if bindings else start
-        updates = self._generator.updates(start, stop)
-        for table, writer in self._writers.items():
-            batch = _timed(updates[table], bindings, self._schemas[table])
-            outcome = writer.append(batch, lower=lower, upper=upper)
-            # A gap cannot be: `lower` is the least upper of all, and uppers never go back.
-            assert not isinstance(outcome, UpperMismatch), outcome
-        if lower.time:
-            self._hold.downgrade(Frontier(lower.time - 1))
+        if len(bindings) > MOST_BINDINGS:
+            upper = Frontier(bindings[MOST_BINDINGS].time)
+            bindings = bindings[:MOST_BINDINGS]
+        return Stretch(start, bindings, lower, upper)
+
+    def _appended(self, writer: WriteHandle, batch: Staged | pa.Table, stretch: Stretch) -> bool:
+        if isinstance(batch, pa.Table):
+            # Whoever else wrote some of this wrote the same (G2): what is there is cut off.
+            outcome = writer.append(batch, lower=stretch.lower, upper=stretch.upper)
+        else:
+            outcome = writer.compare_and_append(batch, lower=stretch.lower, upper=stretch.upper)
+        if not isinstance(outcome, UpperMismatch):
+            return True
+        self.statistics.mismatches += 1
+        if isinstance(batch, Staged):
+            writer.discard(batch)
+        return False
+
+    def _committed(self, stretch: Stretch) -> None:
+        statistics = self.statistics
+        statistics.batches += 1
+        statistics.snapshot_committed = True
+        statistics.offset_committed = sum(stretch.stop.values())
+        if statistics.rehydration_ms is None:
+            statistics.rehydration_ms = int(1_000 * (self._clock.monotonic() - self._began))
+        assert stretch.lower.time is not None
+        if stretch.lower.time:
+            self._hold.downgrade(Frontier(stretch.lower.time - 1))
 
 
-def _timed(updates: pa.Table, bindings: list[Binding], schema: pa.Schema) -> pa.Table:
-    """Offsets turned into the times they are bound to."""
-    offsets = np.array([binding.offset for binding in bindings], dtype=np.int64)
-    times = np.array([binding.time for binding in bindings], dtype=np.int64)
-    at = np.searchsorted(offsets, updates["_offset"].to_numpy(), side="right")
-    rows = {name: updates[name] for name in schema.names[:-3]}
-    real = pa.array(times[at] if len(times) else np.zeros(0, dtype=np.int64))
-    errors = pa.nulls(updates.num_rows, pa.string())
-    return pa.table({**rows, TIME: real, DIFF: updates[DIFF], ERR: errors}).cast(schema)
+def _rows(batch: Staged | pa.Table) -> int:
+    return batch.rows if isinstance(batch, Staged) else batch.num_rows

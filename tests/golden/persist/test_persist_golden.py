@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import force_setattr
 
+from scenarios import check_scenario, scenarios_beside
 from tidemark.clock import ManualClock
 from tidemark.errors import TidemarkError
 from tidemark.frontier import Frontier
@@ -60,42 +61,12 @@ SHAPES = {
     "kvw-not-null": pa.schema([K, V, W.with_nullable(False)]),
     "reserved": pa.schema([("_k", pa.int64())]),
 }
-SCENARIOS = sorted(
-    path for path in Path(__file__).parent.iterdir() if path.is_file() and not path.suffix
-)
-
-
-class Block(NamedTuple):
-    comments: list[str]
-    command: str
-    rows: list[str]
-    expected: list[str]
+SCENARIOS = scenarios_beside(__file__)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.name)
 def test_scenario(path: Path):
-    shell = Shell()
-    blocks = list(parsed(path.read_text()))
-    outputs = [shell.run(block.command, block.rows) for block in blocks]
-    if os.environ.get("REWRITE"):
-        path.write_text("\n".join(printed(b, out) for b, out in zip(blocks, outputs, strict=True)))
-    for block, output in zip(blocks, outputs, strict=True):
-        assert output == block.expected or os.environ.get("REWRITE"), block.command
-
-
-def parsed(text: str) -> Iterator[Block]:
-    for chunk in text.split("\n\n"):
-        lines = chunk.strip("\n").split("\n")
-        comments = [line for line in lines if line.startswith("#")]
-        lines = [line for line in lines if not line.startswith("#")]
-        if not lines or not lines[0]:
-            continue
-        cut = lines.index("----") if "----" in lines else len(lines)
-        yield Block(comments, lines[0], lines[1:cut], lines[cut + 1 :])
-
-
-def printed(block: Block, output: list[str]) -> str:
-    return "\n".join([*block.comments, block.command, *block.rows, "----", *output]) + "\n"
+    check_scenario(path, Shell().run)
 
 
 class Process(NamedTuple):

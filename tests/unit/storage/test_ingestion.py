@@ -13,8 +13,9 @@ from tidemark.clock import ManualClock
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, TIME, MemBlob, MemConsensus, PersistClient, UpperMismatch
 from tidemark.persist.write import WriteHandle
+from tidemark.storage.generated import Generated
 from tidemark.storage.generators import generator
-from tidemark.storage.remap import Remap
+from tidemark.storage.remap import Binding, Remap
 from tidemark.storage.source import Ingestion
 
 SHARDS = {"users": "u", "auctions": "a", "bids": "b"}
@@ -24,11 +25,10 @@ OPTIONS = {"seed": 3, "users": 20, "history": 25}
 def ingestion(client: PersistClient, tick_ms: int = 100) -> Ingestion:
     return Ingestion(
         "s",
-        generator("auction", dict(OPTIONS)),
+        Generated(generator("auction", dict(OPTIONS)), tick_ms=tick_ms),
         client=client,
         remap="remap",
         shards=SHARDS,
-        tick_ms=tick_ms,
         interval_ms=1_000,
     )
 
@@ -90,7 +90,7 @@ def test_every_binding_holds_exactly_its_offsets(script: list[tuple[int, str, in
     assert {client.state(shard).upper for shard in SHARDS.values()} == {upper}
     for binding in remap.bindings(Frontier.MIN, upper):
         for table, shard in SHARDS.items():
-            assert stored(client, shard, binding.time) == accumulated(binding.offset, table)
+            assert stored(client, shard, binding.time) == accumulated(binding.offsets[0], table)
 
 
 def _crash_after(running: Ingestion, appends: int) -> None:
@@ -120,23 +120,25 @@ def test_no_tick_is_lost_between_bindings(tick_ms: int, steps: int) -> None:
     running.step()
     remap = Remap(client, "remap")
     assert remap.upper.time is not None
-    before = remap.offset_at(remap.upper.time - 1)
+    before = remap.offsets_at(remap.upper.time - 1)[0]
     for _ in range(60):
         clock.advance(1_000)
         running.step()
-    assert remap.offset_at(remap.upper.time - 1) - before == steps
+    assert remap.offsets_at(remap.upper.time - 1)[0] - before == steps
 
 
 def test_a_binding_is_never_contradicted() -> None:
     client, _ = fresh()
     remap = Remap(client, "remap")
-    remap.mint(7, 3)
-    remap.mint(1_000, 10)
-    assert remap.mint(500, 99) == Frontier(1_001)
-    assert remap.mint(2_000, 5) == Frontier(2_001), "a source that went back binds nothing new"
-    assert remap.offset_at(2_000) == 10
+    remap.mint(7, {0: 3, 1: 0})
+    remap.mint(1_000, {0: 10})
+    assert remap.mint(500, {0: 99}) == Frontier(1_001)
+    assert remap.mint(2_000, {0: 5}) == Frontier(2_001), "a source that went back binds nothing new"
+    assert remap.offsets_at(2_000) == {0: 10, 1: 0}
+    assert remap.mint(3_000, {0: 10, 1: 0, 2: 4}) == Frontier(3_001)
+    assert remap.bindings(Frontier(1_001), remap.upper) == [Binding(3_000, {0: 10, 1: 0, 2: 4})]
     made = client.open_reader("remap").updates(Frontier(1), remap.upper)
-    assert sorted(made[TIME].to_pylist()) == [1_000, 1_000]
+    assert sorted(made[TIME].to_pylist()) == [1_000, 1_000, 3_000]
 
 
 def test_a_gap_in_the_data_is_refused() -> None:

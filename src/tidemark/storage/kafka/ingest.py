@@ -1,0 +1,234 @@
+"""A Kafka source's part of an ingestion (storage/source.py): how far it is, and what lies between.
+
+    few messages    one Spark job reads, decodes and orders them; its result comes back as Arrow,
+                    what they replace is looked up here, and all of it is one small batch
+    many            the tasks of the same job look up what theirs replace, in arrangements of
+                    their own hosts, and write the parts
+
+Offsets say how many messages there can be before any is read, so the choice is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import structlog
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.frontier import Frontier
+from tidemark.persist import PersistClient, WriteHandle
+from tidemark.persist.arrange import Arrangement, open_arrangement
+from tidemark.persist.staging import Staged, fuse
+from tidemark.persist.updates import consolidate
+from tidemark.spark.frames import column
+from tidemark.spark.probe import Wanted, opened
+from tidemark.spark.progress import progress
+from tidemark.spark.session import LARGE, SMALL, session_for
+from tidemark.spark.stage import Site
+from tidemark.storage.kafka.broker import Broker, Marks, TopicLost
+from tidemark.storage.kafka.spec import Format, KafkaSource
+from tidemark.storage.kafka.upsert import appended, retracted, upserted
+from tidemark.storage.remap import Offsets
+from tidemark.storage.source import Output, Statistics, Stretch
+from tidemark.types import arrow_schema
+
+log = structlog.get_logger("kafka")
+
+FEW_MESSAGES = 50_000
+"""Up to this many come back to the driver."""
+
+TABLE = "data"
+
+
+class KafkaUpstream:
+    def __init__(
+        self,
+        source: KafkaSource,
+        broker: Broker,
+        *,
+        client: PersistClient,
+        spark: SparkSession,
+        folder: Path | str,
+        topic_id: str | None = None,
+    ):
+        """`folder` is for arrangements; `topic_id` is the topic's, if it was known before."""
+        source.check()
+        self._source = source
+        self._broker = broker
+        self._client = client
+        self._folder = str(folder)
+        self._topic_id = topic_id
+        self._small = session_for(spark, SMALL)
+        self._large = session_for(spark, LARGE)
+        self._key = tuple(c.name for c in source.key_columns) if source.envelope != "none" else ()
+        self.outputs = {TABLE: Output(arrow_schema(source.columns), self._key)}
+        self._hold = client.open_critical_since(source.output, f"ingestion-{source.id}")
+        self._marks: dict[int, Marks] = {}
+        self._writers: dict[Format, dict[int, str]] = {}
+        self._stack = ExitStack()
+        self._arrangement: Arrangement | None = None
+
+    def close(self) -> None:
+        self._stack.close()
+        self._broker.close()
+
+    # How far it is.
+
+    def probe(self, bound: Offsets, since: int, now: int) -> Offsets:
+        self._marks = self._broker.marks()
+        self._check_topic(bound)
+        return {partition: marks.high for partition, marks in self._marks.items()}
+
+    def _check_topic(self, bound: Offsets) -> None:
+        """Refuse a topic that does not have what was bound any more."""
+        topic = self._source.topic
+        again = "what was read stays readable; drop the source and create it again to read anew"
+        current = self._broker.topic_id()
+        if self._topic_id is None:
+            self._topic_id = current
+        if current != self._topic_id:
+            raise TopicLost(f'topic "{topic}" was recreated', hint=again)
+        for partition, offset in bound.items():
+            marks = self._marks.get(partition)
+            if marks is None or marks.high < offset:
+                reaches = "is gone" if marks is None else f"ends at offset {marks.high}"
+                raise TopicLost(
+                    f'topic "{topic}" was recreated: partition {partition} {reaches}, '
+                    f"but was read up to {offset}",
+                    hint=again,
+                )
+
+    def _ranges(self, stretch: Stretch) -> dict[int, tuple[int, int]]:
+        """What to read; it must all still be there."""
+        if not self._marks:
+            self._marks = self._broker.marks()
+        given = self._source.start_offsets
+        found = {}
+        for partition, stop in stretch.stop.items():
+            low = self._marks[partition].low if partition in self._marks else 0
+            begun = partition in stretch.start
+            asked = given[partition] if partition < len(given) else None
+            start = stretch.start[partition] if begun else (asked or 0)
+            named = begun or asked is not None
+            if named and start < min(low, stop):
+                raise TopicLost(
+                    f'low watermark {low} of topic "{self._source.topic}", partition '
+                    f"{partition}, is past the {'resume' if begun else 'start'} offset {start}",
+                    hint="messages were deleted before they were read; what was read stays "
+                    "readable; drop the source and create it again to go on without them",
+                )
+            start = start if named else max(start, low)
+            if start < stop:
+                found[partition] = (start, stop)
+        return found
+
+    # What lies between.
+
+    def write(
+        self, stretch: Stretch, writers: Mapping[str, WriteHandle], statistics: Statistics
+    ) -> Mapping[str, Staged | pa.Table]:
+        assert stretch.lower.time is not None
+        writer = writers[TABLE]
+        self._hold.downgrade(Frontier(max(stretch.lower.time - 1, 0)))
+        ranges = self._ranges(stretch)
+        if not ranges:
+            return {TABLE: Staged(writer.shard_id)}
+        few = sum(stop - start for start, stop in ranges.values()) <= FEW_MESSAGES
+        seen = Observation()
+        session = self._small if few else self._large
+        messages = self._broker.read(session, ranges)
+        schemas = self._schemas(messages)
+        size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
+        if few:
+            # One task reads them all: small jobs are made of exchanges more than of anything else.
+            messages = messages.coalesce(1)
+        messages = messages.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(size).alias("size"))
+        make = appended if self._source.envelope == "none" else upserted
+        updates = make(messages, self._source, stretch.bindings, **schemas)
+        batch = (self._few if few else self._many)(updates, writer, stretch)
+        statistics.messages_received += seen.get["n"]
+        statistics.bytes_received += seen.get["size"] or 0
+        return {TABLE: batch}
+
+    def _few(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Staged:
+        table = updates.toArrow()
+        if self._key:
+            as_of = (stretch.lower.time or 0) - 1
+            table = retracted(table, self._key, self._arranged(as_of), as_of)
+        return writer.stage(consolidate(table.cast(writer.schema)))
+
+    def _many(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Staged:
+        assert stretch.lower.time is not None
+        site = Site.of(self._client, writer)
+        wanted = None
+        if self._key and stretch.lower.time:
+            wanted = Wanted(
+                *(self._client.shared_address(), self._client.config, writer.shard_id),
+                *(self._key, stretch.lower.time - 1, self._folder),
+                errors=True,
+            )
+        write = partial(_written, site=site, key=self._key, wanted=wanted)
+        with progress(self._large, f"source {self._source.id}: {self._source.topic}"):
+            found = updates.mapInArrow(write, "staged binary").toArrow()["staged"].to_pylist()
+        return fuse(writer.shard_id, map(Staged.from_bytes, found))
+
+    def _arranged(self, as_of: int) -> Arrangement | None:
+        """The collection by its key as it was at `as_of`; None before its first time."""
+        if as_of < 0:
+            return None
+        if self._arrangement is None:
+            opening = open_arrangement(
+                self._client,
+                self._source.output,
+                self._key,
+                folder=self._folder,
+                as_of=as_of,
+                errors=True,
+            )
+            self._arrangement = self._stack.enter_context(opening)
+        self._arrangement.hold("opened", as_of)
+        return self._arrangement
+
+    def _schemas(self, messages: DataFrame) -> dict[str, dict[int, str]]:
+        """The writers' schemas of the messages, where they name them."""
+        result = {}
+        for name, format in (("key", self._source.key), ("value", self._source.value)):
+            if format is None or format.registry is None or format.kind != "avro":
+                continue
+            from tidemark.storage.kafka.decode import schema_ids
+            from tidemark.storage.kafka.registry import Registry
+
+            known = self._writers.setdefault(format, {})
+            ids = messages.select(schema_ids(column(name)).alias("id")).where("id IS NOT NULL")
+            registry = Registry(format.registry)
+            for (found,) in ids.distinct().collect():
+                if found not in known:
+                    known[found] = registry.schema(found)
+            result[f"{name}_writers"] = known
+        return result
+
+
+def _written(
+    batches: Iterator[pa.RecordBatch],
+    *,
+    site: Site,
+    key: tuple[str, ...],
+    wanted: Wanted | None,
+) -> Iterator[pa.RecordBatch]:
+    """One task's updates as staged parts, in a worker process."""
+
+    def updates() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            if key:
+                arrangement = opened(wanted) if wanted is not None else None
+                table = retracted(table, key, arrangement, wanted.as_of if wanted else -1)
+            yield from table.combine_chunks().to_batches()
+
+    staged = site.stage(updates())
+    yield pa.record_batch({"staged": pa.array([staged.to_bytes()], pa.binary())})

@@ -1,0 +1,286 @@
+"""Messages into updates.
+
+    none      every message is a row: +row at its time
+    upsert    a message is its key's row from its time on. Per key and time the last one counts
+              (by partition, then offset); what it replaces goes at the same time
+
+            time     1      2      3          +a at 1, -a at 2, +b at 2, -b at 3
+            key k    a      b      (null)
+
+What the first message of a key replaces is not among the messages: it is looked up in the
+collection itself, as it was before the stretch (`retracted`). There is no other state.
+
+Errors are rows, too: the row of a key whose value is bad is an error, until the next message of
+that key. A key that is bad is one by its bytes; its error goes when a null comes for these bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.persist.arrange import Arrangement
+from tidemark.persist.updates import DIFF, ERR, TIME, canonical
+from tidemark.spark.frames import column
+from tidemark.storage.kafka.decode import decoder
+from tidemark.storage.kafka.spec import Include, KafkaSource
+from tidemark.storage.remap import Binding
+
+FIRST = "_first"
+"""Whether an update's message is its key's first: then what was there before it has to go."""
+
+KEY_ERROR = "key: "
+VALUE_ERROR = "value: "
+
+NULL_KEY = (
+    f"{KEY_ERROR}record with a null key; "
+    "to retract this error, produce a record with a null key and a null value"
+)
+
+RAW = ("key", "value", "partition", "offset")
+
+Writers = Mapping[int, str] | None
+
+
+def appended(
+    messages: DataFrame,
+    source: KafkaSource,
+    bindings: Sequence[Binding],
+    *,
+    key_writers: Writers = None,
+    value_writers: Writers = None,
+) -> DataFrame:
+    """Envelope NONE: the updates of `messages`."""
+    decoded = [decoder(source.value, writers=value_writers)(column("value")).alias("_v")]
+    errors = [F.col("_v._error"), *_header_errors(source.include)]
+    if source.key_columns and source.key is not None:
+        decoded.append(decoder(source.key, writers=key_writers)(column("key")).alias("_k"))
+        errors.insert(0, F.concat(F.lit(KEY_ERROR), F.col("_k._error")))
+    rows = messages.select(_time(bindings).alias(TIME), *decoded, *_included(source.include))
+    error = F.coalesce(*errors)
+    outputs = [
+        *_keys(source),
+        *(_field("_v", c.name) for c in source.value.shape),
+        *(column(i.name) for i in source.include if i.kind != "key"),
+    ]
+    good = [
+        F.when(error.isNull(), output).alias(c.name)
+        for output, c in zip(outputs, source.columns, strict=True)
+    ]
+    return rows.select(*good, column(TIME), F.lit(1).cast("bigint").alias(DIFF), error.alias(ERR))
+
+
+def upserted(
+    messages: DataFrame,
+    source: KafkaSource,
+    bindings: Sequence[Binding],
+    *,
+    key_writers: Writers = None,
+    value_writers: Writers = None,
+) -> DataFrame:
+    """Envelopes UPSERT and DEBEZIUM: the updates among `messages`, with `_first`. A first update
+    that is none (`_diff` 0) only says that what was there before goes."""
+    assert source.key is not None
+    decoded = messages.select(
+        decoder(source.key, writers=key_writers)(column("key")).alias("_k"),
+        _time(bindings).alias(TIME),
+        *(column(name).alias(f"_{name}") for name in RAW),
+        *(included for included in _included(source.include)),
+    )
+    bad = F.when(column("_key").isNull(), F.lit(NULL_KEY)).when(
+        F.col("_k._error").isNotNull(), F.concat(F.lit(KEY_ERROR), F.col("_k._error"))
+    )
+    rest = [column(name) for name in decoded.columns if name not in ("_k", "_key")]
+    keyed = decoded.select(*_keys(source), bad.alias("_bad"), *rest)
+    identity = [*(c.name for c in source.key_columns), "_bad"]
+    last = _last(keyed, identity, several=len(bindings) > 1)
+    return _updates(last, source, value_writers)
+
+
+def _last(keyed: DataFrame, identity: list[str], *, several: bool) -> DataFrame:
+    """The messages that count, with `_next`, when the next one of the key comes, and `_first`."""
+    by = Window.partitionBy(*map(column, identity))
+    place = (column("_partition"), column("_offset"))
+    if not several:
+        newest = by.orderBy(*(each.desc() for each in place))
+        ranked = keyed.withColumn("_rank", F.row_number().over(newest)).where("_rank = 1")
+        nothing = F.lit(None).cast("bigint").alias("_next")
+        return ranked.select("*", nothing, F.lit(True).alias(FIRST)).drop("_rank")
+    ordered = by.orderBy(column(TIME), *place)
+    following = keyed.withColumn("_next", F.lead(TIME).over(ordered))
+    counting = following.where(f"_next IS NULL OR _next > {TIME}")
+    return counting.withColumn(FIRST, F.row_number().over(by.orderBy(column(TIME))) == 1)
+
+
+def _updates(last: DataFrame, source: KafkaSource, writers: Writers) -> DataFrame:
+    debezium = source.envelope == "debezium"
+    value = decoder(source.value, debezium=debezium, writers=writers)(column("_value"))
+    decoded = last.withColumn("_v", value)
+    wrong = F.when(
+        column("_bad").isNull() & F.col("_v._there"),
+        F.concat(
+            F.lit(VALUE_ERROR), F.coalesce(F.col("_v._error"), *_header_errors(source.include))
+        ),
+    )
+    there = F.when(column("_bad").isNotNull(), column("_value").isNotNull()).otherwise(
+        F.col("_v._there")
+    )
+    inline = source.inline_errors
+    error = column("_bad") if inline else F.coalesce(column("_bad"), wrong)
+    keys = {c.name for c in source.key_columns}
+    fine = column("_bad").isNull() & (F.lit(True) if inline else wrong.isNull())
+    outputs = [
+        *(column(c.name) for c in source.key_columns),
+        *(
+            F.when(fine, _field("_v", c.name)).alias(c.name)
+            for c in source.value.shape
+            if c.name not in keys
+        ),
+    ]
+    if inline:
+        text = F.to_json(F.struct(wrong.alias("description")))
+        outputs.append(F.when(wrong.isNotNull(), text).alias(inline))
+    outputs += [
+        F.when(fine, column(i.name)).alias(i.name) for i in source.include if i.kind != "key"
+    ]
+    copies = F.when(there, 1).otherwise(0).cast("bigint")
+    came = F.struct(column(TIME).alias("time"), copies.alias("diff"), column(FIRST).alias("first"))
+    went = F.struct(
+        column("_next").alias("time"), (-copies).alias("diff"), F.lit(False).alias("first")
+    )
+    both = decoded.select(*outputs, error.alias(ERR), F.explode(F.array(came, went)).alias("_u"))
+    changes = both.where("_u.first OR (_u.time IS NOT NULL AND _u.diff != 0)")
+    return changes.select(
+        *(column(c.name) for c in source.columns),
+        F.col("_u.time").alias(TIME),
+        F.col("_u.diff").alias(DIFF),
+        column(ERR),
+        F.col("_u.first").alias(FIRST),
+    )
+
+
+def retracted(
+    updates: pa.Table, key: Sequence[str], arrangement: Arrangement | None, as_of: int
+) -> pa.Table:
+    """`updates` as the collection takes them: with what their first messages replace, which is
+    what `arrangement` (with errors) has for their keys at `as_of`; None if it is empty."""
+    updates = canonical(updates)
+    real = updates.filter(pc.not_equal(updates[DIFF], 0)).drop_columns([FIRST])
+    if arrangement is None:
+        return real
+    first = updates.filter(updates[FIRST])
+    old = arrangement.lookup(first.select(list(key)), as_of)
+    if not old.num_rows:
+        return real
+    times = _times_of(old, first, key)
+    gone = old.set_column(old.schema.get_field_index(DIFF), DIFF, pc.negate(old[DIFF]))
+    gone = gone.append_column(TIME, times).filter(pc.is_valid(times))
+    return pa.concat_tables([real, gone.select(real.column_names).cast(real.schema)])
+
+
+def _times_of(old: pa.Table, first: pa.Table, key: Sequence[str]) -> pa.Array:
+    """When each row of `old` is replaced; null if it is another's with the same key columns.
+
+    Keys are the same if their columns are, and they are bad in the same way; nulls are equal,
+    which is why this groups instead of joining.
+    """
+    names = [*key, "_bad"]
+    places = pa.array(range(old.num_rows), pa.int64())
+    asked = _identified(first, key).append_column("_place", pa.nulls(first.num_rows, pa.int64()))
+    asked = asked.append_column("_at", first[TIME])
+    found = _identified(old, key).append_column("_place", places)
+    found = found.append_column("_at", pa.nulls(old.num_rows, pa.int64()))
+    both = pa.concat_tables([asked, found.cast(asked.schema)])
+    groups = both.group_by(names, use_threads=False).aggregate([("_at", "max"), ("_place", "list")])
+    listed = groups["_place_list"].combine_chunks()
+    place = pc.list_flatten(listed)
+    at = groups["_at_max"].combine_chunks().take(pc.list_parent_indices(listed))
+    mine = pc.is_valid(place)
+    return at.filter(mine).take(pc.sort_indices(place.filter(mine)))
+
+
+def _identified(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    bad = pc.fill_null(pc.starts_with(table[ERR], KEY_ERROR), False)
+    nothing = pa.scalar(None, pa.string())
+    return table.select(list(key)).append_column("_bad", pc.if_else(bad, table[ERR], nothing))
+
+
+def _time(bindings: Sequence[Binding]) -> Column:
+    """The time that a message's offset is bound to."""
+    if len(bindings) == 1:
+        return F.lit(bindings[0].time).cast("bigint")
+    partitions = sorted({p for binding in bindings for p in binding.offsets})
+    result = F.lit(None).cast("bigint")
+    for partition in partitions:
+        time = F.lit(None).cast("bigint")
+        for binding in reversed(bindings):
+            offset = binding.offsets.get(partition, 0)
+            time = F.when(column("offset") < offset, F.lit(binding.time)).otherwise(time)
+        result = F.when(column("partition") == partition, time).otherwise(result)
+    return result
+
+
+def _keys(source: KafkaSource) -> list[Column]:
+    assert source.key is not None or not source.key_columns
+    shape = source.key.shape if source.key is not None else ()
+    return [
+        _field("_k", own.name).alias(c.name)
+        for own, c in zip(shape, source.key_columns, strict=False)  # None if not included.
+    ]
+
+
+def _field(struct: str, name: str) -> Column:
+    return column(struct).getField(name)
+
+
+def _included(include: Sequence[Include]) -> list[Column]:
+    """The columns of the message itself, and (`_h0`, ...) what is wrong with its headers."""
+    result = []
+    for at, each in enumerate(include):
+        match each.kind:
+            case "partition" | "offset":
+                result.append(column(each.kind).alias(each.name))
+            case "timestamp":
+                result.append(column("timestamp").cast("timestamp_ntz").alias(each.name))
+            case "headers":
+                result.append(_headers().alias(each.name))
+            case "header":
+                value = _header(each.header or "")
+                text = value if each.as_bytes else F.call_function("try_validate_utf8", value)
+                result += [text.alias(each.name), _header_error(each, value).alias(f"_h{at}")]
+    return result
+
+
+def _headers() -> Column:
+    """All headers as JSON: a list of {key, value}, whose bytes are in hexadecimal."""
+    return F.to_json(
+        F.transform(
+            F.coalesce(column("headers"), F.array().cast("array<struct<key:string,value:binary>>")),
+            lambda h: F.struct(h["key"].alias("key"), F.lower(F.hex(h["value"])).alias("value")),
+        ),
+        {"ignoreNullFields": "false"},
+    )
+
+
+def _header(name: str) -> Column:
+    """The value of the last header of that name."""
+    found = F.filter(column("headers"), lambda h: h["key"] == name)
+    return F.try_element_at(found, F.lit(-1))["value"]
+
+
+def _header_error(each: Include, value: Column) -> Column:
+    known = F.exists(column("headers"), lambda h: h["key"] == (each.header or ""))
+    missing = ~F.coalesce(known, F.lit(False))
+    error = F.when(missing, F.lit(f'a message without header "{each.header}"'))
+    if each.as_bytes:
+        return error
+    invalid = ~F.call_function("is_valid_utf8", F.coalesce(value, F.lit(b"")))
+    return error.when(invalid, F.lit(f'header "{each.header}" is not valid UTF-8'))
+
+
+def _header_errors(include: Sequence[Include]) -> list[Column]:
+    return [column(f"_h{at}") for at, each in enumerate(include) if each.kind == "header"]
