@@ -28,7 +28,7 @@ def open_client(folder: Path) -> PersistClient:
 
 
 def on_topic(brokers: str, topic: str, **changes: object) -> KafkaSource:
-    return source(connection=KafkaConnection(brokers), topic=topic, **changes)
+    return source(**{"connection": KafkaConnection(brokers), "topic": topic, **changes})
 
 
 def ingestion(

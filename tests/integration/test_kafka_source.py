@@ -10,19 +10,18 @@ from random import Random
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
 
 from kafka_child import ingestion, on_topic, open_client
-from kafka_histories import Sent, random_message, replayed, stored
+from kafka_histories import random_message
+from kafka_topics import check_every_binding, keep_history, messages_of, producer_of
 from services import KafkaServer
 from tidemark.errors import Unavailable
-from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
 from tidemark.storage.kafka.broker import TopicLost
 from tidemark.storage.kafka.spec import Format, KafkaConnection, RegistryConnection
-from tidemark.storage.remap import Remap
 from tidemark.storage.source import Ingestion
 from tidemark.types import BIGINT, TEXT, Column
 
@@ -30,46 +29,6 @@ from tidemark.types import BIGINT, TEXT, Column
 @pytest.fixture
 def topic() -> str:
     return f"t-{uuid4().hex[:8]}"
-
-
-def messages_of(kafka: KafkaServer, topic: str) -> list[dict[int, Sent]]:
-    """What a consumer of committed messages sees: by partition, messages by offset."""
-    settings = {**kafka.client_settings(), "bootstrap.servers": kafka.bootstrap}
-    consumer = Consumer(
-        {**settings, "group.id": uuid4().hex, "isolation.level": "read_committed"}
-        | {"enable.partition.eof": False, "auto.offset.reset": "earliest"}
-    )
-    partitions = sorted(consumer.list_topics(topic).topics[topic].partitions)
-    found: list[dict[int, Sent]] = [{} for _ in partitions]
-    for partition in partitions:
-        place = TopicPartition(topic, partition, 0)
-        _, high = consumer.get_watermark_offsets(place)
-        consumer.assign([place])
-        while (at := consumer.position([place])[0].offset) < high:
-            message = consumer.poll(1.0)
-            if message is None:
-                if consumer.position([place])[0].offset == at:
-                    break  # Nothing but markers is left.
-                continue
-            assert message.error() is None
-            found[partition][message.offset() or 0] = Sent(message.key(), message.value())
-    consumer.close()
-    return found
-
-
-def check_every_binding(client: PersistClient, kafka: KafkaServer, topic: str) -> None:
-    remap = Remap(client, "remap")
-    upper = client.state("out").upper
-    bindings = remap.bindings(Frontier.MIN, upper)
-    reader = client.open_reader("out")
-    expected = replayed(messages_of(kafka, topic), bindings)
-    for binding, wanted in zip(bindings, expected, strict=True):
-        assert stored(reader.snapshot(binding.time)) == wanted, binding
-
-
-def keep_history(client: PersistClient) -> None:
-    for shard in ("out", "remap"):
-        client.open_critical_since(shard, "test").downgrade(Frontier(0))
 
 
 def step_until(running: Ingestion, done: Callable[[], bool], seconds: float = 60) -> None:
@@ -80,12 +39,6 @@ def step_until(running: Ingestion, done: Callable[[], bool], seconds: float = 60
             return
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.05)
-
-
-def producer_of(kafka: KafkaServer, **settings: object) -> Producer:
-    return Producer(
-        {**kafka.client_settings(), "bootstrap.servers": kafka.bootstrap, **settings}  # type: ignore[dict-item]
-    )
 
 
 def send(producer: Producer, topic: str, key: object, value: object, **more: object) -> None:
@@ -134,6 +87,9 @@ def test_random_histories(
             for future in admin.create_partitions([NewPartitions(topic, 4)]).values():
                 future.result(30)
             partitions = 4
+            for each in (transactional, plain):
+                while len(each.list_topics(topic, timeout=10).topics[topic].partitions) < 4:
+                    time.sleep(0.1)
         if random.random() < 0.3:
             running = ingestion(spark, client, tmp_path, definition)
         running.step()
@@ -230,7 +186,7 @@ def test_topics_that_lost_messages(
     for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
         future.result(30)
     time.sleep(0.3)
-    with pytest.raises(TopicLost, match="low watermark 4 .*past the resume offset 1"):
+    with pytest.raises(TopicLost, match=r"low watermark 4 .*past the resume offset 1"):
         running.step()
     assert [row["amount"] for row in rows(client)] == [1]
     for future in admin.delete_topics([topic]).values():
@@ -290,7 +246,11 @@ def test_avro_with_a_registry(
     producer = producer_of(kafka)
     client = SchemaRegistryClient({"url": registry})
     context = SerializationContext(topic, MessageField.VALUE)
-    values = [{"amount": 1}, {"amount": 2, "note": "two"}, {"amount": 2**40, "note": "x", "more": "y"}]
+    values = [
+        {"amount": 1},
+        {"amount": 2, "note": "two"},
+        {"amount": 2**40, "note": "x", "more": "y"},
+    ]
     reader = Format(
         "avro",
         (Column("amount", BIGINT), Column("note", TEXT)),

@@ -85,6 +85,16 @@ _WORDS = ", ".join(
 
 _PLAIN = "CAST({0} AS {T})"
 _TRY = "try_cast({0} AS {T})"
+_BYTEA = (
+    "CASE WHEN {0} LIKE '\\\\\\\\x%' THEN try_to_binary(substr({0}, 3), 'hex')"
+    " WHEN NOT contains({0}, '\\\\') THEN CAST({0} AS BINARY) END"
+)
+# Spark's parser stops after a document; a text that is more than one is none as part of another.
+_JSONB = (
+    "CASE WHEN json_array_length(concat('[', {0}, ']')) = 1"
+    " AND json_object_keys(concat('{{\"\":', {0}, '}}')) IS NOT NULL"
+    " THEN to_json(try_parse_json({0})) END"
+)
 _NO_DOUBLE_TEXT = (
     "double precision to text cannot be printed as PostgreSQL prints it; "
     "cast to numeric first, e.g. x::numeric::text"
@@ -167,6 +177,10 @@ CASTS: dict[tuple[str, str], CastRule] = {
     ("text", "timestamp with time zone"): CastRule(
         "explicit", "try_cast(regexp_extract({0}, '{MOMENT}', 0) AS {T})", _TIME_TEXT
     ),
+    ("text", "bytea"): CastRule("explicit", _BYTEA, (_BAD_INPUT,)),
+    ("bytea", "text"): CastRule("explicit", "concat('\\\\x', lower(hex({0})))"),
+    ("text", "jsonb"): CastRule("explicit", _JSONB, (_BAD_INPUT,)),
+    ("jsonb", "text"): CastRule("assignment", "{0}"),
     ("date", "timestamp"): CastRule("implicit", _PLAIN),
     ("date", "timestamp with time zone"): CastRule("implicit", _PLAIN),
     ("date", "text"): CastRule("assignment", _PLAIN),

@@ -41,6 +41,7 @@ from tidemark.types import (
     DATE,
     DOUBLE,
     INTEGER,
+    JSONB,
     NUMERIC,
     TEXT,
     TIMESTAMP,
@@ -529,6 +530,10 @@ def call(fn: str, args: Args) -> Expr:
             _check_together(fn, args)
     if fn in OPERATORS and fn not in ("||", "like", "ilike") and len(args) == 2:
         args = _pair(args)
+    if fn in _ORDERED and any(arg.type == JSONB for arg in args):
+        raise Unsupported(
+            f"{fn} of jsonb is not supported", hint="compare parts of it, or its text"
+        )
     name = ALIASES.get(fn, fn)
     if name not in FUNCTIONS:
         raise Unsupported(
@@ -633,6 +638,7 @@ def _concatenated(args: Args) -> Args:
     return args
 
 
+_ORDERED = ("<", "<=", ">", ">=", "greatest", "least")
 _SHORT = {"double": "double precision", "timestamptz": "timestamp with time zone"}
 
 

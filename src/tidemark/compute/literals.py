@@ -12,11 +12,14 @@ import re
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 from tidemark.compute.expr import Lit
+from tidemark.compute.jsonb import canonical
 from tidemark.errors import DataError, Unsupported
 from tidemark.types import BIGINT, BOOLEAN, INTEGER, MAX_PRECISION, SqlType, numeric
 
 UNKNOWN = SqlType("unknown")
 """The type of a quoted literal, a NULL or an untyped parameter before its context gives one."""
+
+BYTEA_PREFIX = "\\x"
 
 INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
 TRUE_WORDS = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
@@ -95,8 +98,10 @@ def spark_literal(literal: Lit) -> str:
     match type_.name:
         case "boolean":
             return "true" if text in ("true", "t") else "false"
-        case "text":
+        case "text" | "jsonb":
             return quoted(text)
+        case "bytea":
+            return f"X'{text.removeprefix(BYTEA_PREFIX)}'"
         case "integer":
             return f"({text})" if text.startswith("-") else text
         case "timestamp":
@@ -157,6 +162,25 @@ def _read_double(text: str, type_: SqlType) -> str:
     if abs(value) == float("inf") and re.fullmatch(NUMBER, text.strip()):
         raise DataError(f'"{text}" is out of range for type double precision', sqlstate="22003")
     return _double_text(value)
+
+
+def _read_bytea(text: str, type_: SqlType) -> str:
+    """The hex format; of the escape format only text that has nothing to escape."""
+    if text.startswith(BYTEA_PREFIX):
+        try:
+            return BYTEA_PREFIX + bytes.fromhex(text.removeprefix(BYTEA_PREFIX)).hex()
+        except ValueError:
+            raise invalid_input(type_, text) from None
+    if "\\" in text:
+        raise invalid_input(type_, text)
+    return BYTEA_PREFIX + text.encode().hex()
+
+
+def _read_jsonb(text: str, type_: SqlType) -> str:
+    try:
+        return canonical(text)
+    except (ValueError, RecursionError):
+        raise invalid_input(type_, text) from None
 
 
 def _read_date(text: str, type_: SqlType) -> str:
@@ -237,6 +261,8 @@ _READERS = {
     "numeric": _read_numeric,
     "double precision": _read_double,
     "text": lambda text, _: text,
+    "bytea": _read_bytea,
+    "jsonb": _read_jsonb,
     "date": _read_date,
     "timestamp": _read_timestamp,
     "timestamp with time zone": _read_timestamptz,

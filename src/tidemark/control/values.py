@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.compute.expr import Lit
+from tidemark.compute.literals import BYTEA_PREFIX
 from tidemark.compute.plan import Constant, Plan, Project
 from tidemark.control.pgwire import Rows
 from tidemark.types import TEXT, Column, SqlType, arrow_schema
@@ -44,6 +45,9 @@ def literal_array(literals: Sequence[Lit], type_: SqlType) -> pa.Array:
             return pa.array(values, type_.arrow)
         case "numeric":
             return pa.array([None if t is None else Decimal(t) for t in texts], type_.arrow)
+        case "bytea":
+            values = [None if t is None else bytes.fromhex(t[len(BYTEA_PREFIX) :]) for t in texts]
+            return pa.array(values, type_.arrow)
         case "double precision":
             return pa.array([None if t is None else float(t) for t in texts], type_.arrow)
         case _:

@@ -35,6 +35,9 @@ from tidemark.errors import Unavailable
 
 MIN_JAVA = 17
 
+AVRO_LIMIT = "-Dorg.apache.avro.limits.collectionItems.maxLength=4000000"
+"""A damaged message may say that it is an array of billions: that must not cost the JVM."""
+
 MASTER_SECONDS = 5.0
 """How long a Spark master has to take a connection."""
 
@@ -106,7 +109,8 @@ def start_spark(
             ("spark.ui.showConsoleProgress", "false"),
             ("spark.driver.memory", os.environ.get("TIDEMARK_DRIVER_MEMORY", "2g")),
             ("spark.driver.maxResultSize", "0"),
-            ("spark.driver.defaultJavaOptions", _log_options()),
+            ("spark.driver.defaultJavaOptions", f"{_log_options()} {AVRO_LIMIT}"),
+            ("spark.executor.defaultJavaOptions", AVRO_LIMIT),
             ("spark.scheduler.mode", "FAIR"),
             ("spark.sql.codegen.cache.maxEntries", "5000"),
             ("spark.sql.catalogImplementation", "in-memory"),

@@ -88,7 +88,10 @@ DELETE 1
 
 SELECT '\xbe'::bytea, '{"a": 1}'::jsonb;
 ----
-ERROR:  HEXSTRING is not supported: x'be'
+ bytea |  jsonb
+-------+---------
+ \xbe  | {"a":1}
+(1 row)
 
 INSERT INTO bj VALUES (5, '\xd', NULL);
 INSERT INTO bj VALUES (5, 'a\134', NULL);

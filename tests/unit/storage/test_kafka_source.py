@@ -250,7 +250,7 @@ def test_a_topic_that_lost_what_was_read(spark: SparkSession, tmp_path: Path) ->
     world.send('{"id": 1}', '{"amount": 1}')
     world.step()
     world.broker.partitions[0].clear()
-    with pytest.raises(TopicLost, match="recreated: partition 0 ends at offset 0, .* up to 1"):
+    with pytest.raises(TopicLost, match=r"recreated: partition 0 ends at offset 0, .* up to 1"):
         world.step()
     assert [row["amount"] for row in world.rows()] == [1]
     world.broker.id = "b"
@@ -265,7 +265,7 @@ def test_messages_deleted_before_they_were_read(spark: SparkSession, tmp_path: P
     for number in range(5):
         world.send('{"id": 1}', json.dumps({"amount": number}))
     world.broker.low[0] = 3
-    with pytest.raises(TopicLost, match="low watermark 3 .* past the resume offset 1"):
+    with pytest.raises(TopicLost, match=r"low watermark 3 .* past the resume offset 1"):
         world.step()
 
 

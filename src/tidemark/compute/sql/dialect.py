@@ -96,6 +96,8 @@ _TYPE_NAMES = {
     exp.DType.FLOAT: "real",
     exp.DType.TEXT: "text",
     exp.DType.VARCHAR: "varchar",
+    exp.DType.VARBINARY: "bytea",
+    exp.DType.JSONB: "jsonb",
     exp.DType.DATE: "date",
     exp.DType.TIMESTAMP: "timestamp",
     exp.DType.TIMESTAMPTZ: "timestamptz",

@@ -19,7 +19,7 @@ from tidemark.compute.plan import Aggregate
 from tidemark.compute.sql.dialect import identifier, parameter_number, sql_type
 from tidemark.compute.sql.scope import Scope
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import BIGINT, BOOLEAN, NUMERIC, SqlType, numeric
+from tidemark.types import BIGINT, BOOLEAN, BYTEA, JSONB, NUMERIC, SqlType, numeric
 
 AGGREGATES = ("count", "sum", "avg", "min", "max")
 
@@ -318,7 +318,7 @@ def aggregate_type(name: str, type_: SqlType) -> SqlType:
     """The type of an aggregate over values of a type; refuses what cannot be kept exactly."""
     if name == "count":
         return BIGINT
-    if name in ("min", "max") and type_ != BOOLEAN:
+    if name in ("min", "max") and type_ not in (BOOLEAN, BYTEA, JSONB):
         return type_
     if name in ("sum", "avg") and type_.name == "double precision":
         raise Unsupported(

@@ -548,6 +548,8 @@ _TYPE_NAME = {
     exp.DType.DOUBLE: "float8",
     exp.DType.TEXT: "text",
     exp.DType.VARCHAR: "varchar",
+    exp.DType.VARBINARY: "bytea",
+    exp.DType.JSONB: "jsonb",
     exp.DType.DATE: "date",
     exp.DType.TIMESTAMP: "timestamp",
     exp.DType.TIMESTAMPTZ: "timestamptz",

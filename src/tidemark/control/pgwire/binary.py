@@ -75,6 +75,11 @@ def _text(array: pa.Array, _: SqlType) -> list[bytes | None]:
     return array.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
 
 
+def _jsonb(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
+    version = b"\x01"
+    return [None if text is None else version + text for text in _text(array, sql_type)]
+
+
 def _numeric(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
     return [
         None if value is None else numeric_binary(value, _dscale(value, sql_type))
@@ -97,6 +102,8 @@ _BINARIES: dict[str, Callable[[pa.Array, SqlType], list[bytes | None]]] = {
     "numeric": _numeric,
     "double precision": _packed("!d", pa.float64()),
     "text": _text,
+    "bytea": lambda array, _: array.to_pylist(),
+    "jsonb": _jsonb,
     "date": _packed("!i", pa.int32(), EPOCH_DAYS),
     "timestamp": _packed("!q", pa.int64(), EPOCH_MICROS),
     "timestamp with time zone": _packed("!q", pa.int64(), EPOCH_MICROS),

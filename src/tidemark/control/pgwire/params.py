@@ -142,12 +142,14 @@ def _since_2000(
 _DECODERS: dict[int, Callable[[bytes], str]] = {
     0: _text,  # not specified
     16: _boolean,
+    17: lambda value: "\\x" + value.hex(),
     19: _text,  # name
     20: _integer("!q"),
     21: _integer("!h"),
     23: _integer("!i"),
     25: _text,
     26: _integer("!I"),  # oid
+    114: _text,  # json
     700: _float4,
     701: _float8,
     705: _text,  # unknown
@@ -157,5 +159,6 @@ _DECODERS: dict[int, Callable[[bytes], str]] = {
     1114: _since_2000("!q", EPOCH_MICROS, pa.int64(), TIMESTAMP),
     1184: _since_2000("!q", EPOCH_MICROS, pa.int64(), TIMESTAMPTZ),
     1700: _numeric,
+    3802: lambda value: _text(value[1:]),  # jsonb, behind a version
     2950: lambda value: str(UUID(bytes=value)),
 }

@@ -10,6 +10,7 @@ Christ, and decimals that Arrow writes with an exponent. From there rows go out 
     double          1e+20       shortest text that reads back the same
     timestamp       2024-05-01 10:00:00.25
     timestamptz     2024-05-01 10:00:00.25+00
+    bytea           \\xdead
 """
 
 from __future__ import annotations
@@ -200,6 +201,8 @@ _TEXTS: dict[str, Callable[[pa.Array, SqlType], pa.Array]] = {
     "numeric": _numeric,
     "double precision": _double,
     "text": _plain,
+    "bytea": lambda array, _: _map(lambda value: "\\x" + value.hex(), array),
+    "jsonb": _plain,
     "date": _date,
     "timestamp": _timestamp,
     "timestamp with time zone": _timestamp,

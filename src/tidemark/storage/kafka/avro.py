@@ -25,7 +25,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
@@ -50,9 +49,6 @@ from tidemark.types import (
 from tidemark.types import Column as SqlColumn
 
 HEADER_BYTES = 5
-
-COLLECTION_ITEMS = 4_000_000
-"""Avro makes room for as many items as a message says that an array has, before it reads them."""
 
 
 def schema_ids(message: Column) -> Column:
@@ -81,7 +77,6 @@ def avro_reader(format: Format, debezium: bool, writers: Mapping[int, str]) -> R
     if schema is None:
         raise InvalidUsage("an Avro format must have a schema")
     columns = avro_columns(schema, debezium)
-    _limit_collections()
 
     def read(message: Column) -> Column:
         if format.registry is None:
@@ -135,17 +130,6 @@ def _sealed(schema: str) -> str:
     seal = {"type": "fixed", "name": "tidemark_seal", "size": 16}
     fields = [{"name": "value", "type": json.loads(schema)}, {"name": "seal", "type": seal}]
     return json.dumps({"type": "record", "name": "tidemark_sealed", "fields": fields})
-
-
-def _limit_collections() -> None:
-    """Else a few wrong bytes are an array of a billion items, and the end of the JVM.
-
-    This is the driver's JVM; executors of a cluster have the same property in their options.
-    """
-    jvm: Any = SparkContext._jvm
-    if jvm is not None:
-        name = "org.apache.avro.limits.collectionItems.maxLength"
-        jvm.java.lang.System.setProperty(name, str(COLLECTION_ITEMS))
 
 
 def _fits(value: Column, type_: SqlType) -> Column | None:

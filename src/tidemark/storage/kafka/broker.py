@@ -22,6 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.spark.session import kafka_jars
 from tidemark.storage.kafka.spec import KafkaConnection
@@ -29,6 +30,14 @@ from tidemark.storage.kafka.spec import KafkaConnection
 log = structlog.get_logger("kafka")
 
 REQUEST_SECONDS = 10.0
+
+MOVING = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+"""A partition has just come, or has another leader now: soon the answer is another."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """By partition, the offsets [start, stop)."""
@@ -45,6 +54,10 @@ class TopicLost(TidemarkError):
     """The topic is not the one that was read before; what was read stays readable."""
 
     sqlstate = "XX001"
+
+
+class _Moving(Unavailable):
+    pass
 
 
 class Broker(Protocol):
@@ -86,6 +99,14 @@ class KafkaBroker:
         return str(found[self._topic].topic_id)
 
     def marks(self) -> dict[int, Marks]:
+        for pause in (0.1, 0.3, 1.0):
+            try:
+                return self._marks()
+            except _Moving:
+                SYSTEM_CLOCK.sleep(pause)
+        return self._marks()
+
+    def _marks(self) -> dict[int, Marks]:
         try:
             metadata = self._admin.list_topics(self._topic, timeout=REQUEST_SECONDS)
         except KafkaException as error:
@@ -152,7 +173,8 @@ class KafkaBroker:
                 f'topic "{self._topic}" does not exist',
                 hint="if it was deleted, drop the source and create it again",
             )
-        return Unavailable(
+        kind = _Moving if error.code() in MOVING else Unavailable
+        return kind(
             f"Kafka at {self._connection.brokers} does not answer: {error.str()}",
             hint="the source goes on by itself when it does",
         )

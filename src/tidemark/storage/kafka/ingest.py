@@ -31,6 +31,8 @@ from tidemark.spark.progress import progress
 from tidemark.spark.session import LARGE, SMALL, session_for
 from tidemark.spark.stage import Site
 from tidemark.storage.kafka.broker import Broker, Marks, TopicLost
+from tidemark.storage.kafka.decode import schema_ids
+from tidemark.storage.kafka.registry import Registry
 from tidemark.storage.kafka.spec import Format, KafkaSource
 from tidemark.storage.kafka.upsert import appended, retracted, upserted
 from tidemark.storage.remap import Offsets
@@ -200,9 +202,6 @@ class KafkaUpstream:
         for name, format in (("key", self._source.key), ("value", self._source.value)):
             if format is None or format.registry is None or format.kind != "avro":
                 continue
-            from tidemark.storage.kafka.decode import schema_ids
-            from tidemark.storage.kafka.registry import Registry
-
             known = self._writers.setdefault(format, {})
             ids = messages.select(schema_ids(column(name)).alias("id")).where("id IS NOT NULL")
             registry = Registry(format.registry)

@@ -1,0 +1,92 @@
+"""jsonb in its canonical text, the one that Spark's `to_json(parse_json(...))` writes.
+
+Equal values have equal texts, so `=`, DISTINCT and retractions need only compare them:
+
+    {"b": 1.50, "a": [true, null]}    ->    {"a":[true,null],"b":1.5}
+
+Keys are sorted and there once; numbers are exact up to 38 digits, and doubles if written with an
+exponent. What could not be kept so is a ValueError.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+from tidemark.types import MAX_PRECISION
+
+
+def canonical(text: str) -> str:
+    value = json.loads(
+        text,
+        parse_int=_exact,
+        parse_float=_float,
+        parse_constant=_refused,
+        object_pairs_hook=_sorted,
+    )
+    return _written(value)
+
+
+class _Number(str):
+    """The text of a number."""
+
+
+def _exact(text: str) -> _Number:
+    value = Decimal(text)
+    digits, exponent = value.as_tuple().digits, value.as_tuple().exponent
+    if len(digits) > MAX_PRECISION or not isinstance(exponent, int) or -exponent > MAX_PRECISION:
+        raise ValueError(f"the number {text} has more than {MAX_PRECISION} digits")
+    plain = format(value, "f")
+    plain = plain.rstrip("0").rstrip(".") if "." in plain else plain
+    return _Number("0" if plain in ("-0", "") else plain)
+
+
+def _float(text: str) -> _Number:
+    if "e" not in text.lower():
+        return _exact(text)
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text} is out of range")
+    return _Number(_double(value))
+
+
+def _double(value: float) -> str:
+    """As Java prints it: 1000.0, 1.0E10."""
+    sign = "-" if math.copysign(1, value) < 0 else ""
+    digits, _, exponent = f"{Decimal(repr(abs(value))):e}".lower().partition("e")
+    point = int(exponent or 0)
+    if value == 0 or -3 <= point < 7:
+        plain = format(Decimal(repr(abs(value))), "f")
+        return sign + (plain if "." in plain else plain + ".0")
+    whole, _, fraction = digits.partition(".")
+    return f"{sign}{whole}.{fraction.rstrip('0') or '0'}E{point}"
+
+
+def _refused(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _sorted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    # Java compares strings by their UTF-16 units.
+    return dict(
+        sorted(found.items(), key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
+    )
+
+
+def _written(value: Any) -> str:
+    match value:
+        case _Number():
+            return str(value)
+        case str():
+            value.encode()  # half a surrogate pair is no text
+            return json.dumps(value, ensure_ascii=False)
+        case dict():
+            return "{" + ",".join(f"{_written(k)}:{_written(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(_written, value)) + "]"
+    return json.dumps(value)

@@ -1,0 +1,59 @@
+"""Topics of a real broker beside the collections that sources make of them."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kafka_histories import Sent, replayed, stored
+from services import KafkaServer
+from tidemark.frontier import Frontier
+from tidemark.persist import PersistClient
+from tidemark.storage.remap import Remap
+
+
+def messages_of(kafka: KafkaServer, topic: str) -> list[dict[int, Sent]]:
+    """What a consumer of committed messages sees: by partition, messages by offset."""
+    settings = {**kafka.client_settings(), "bootstrap.servers": kafka.bootstrap}
+    consumer = Consumer(
+        {**settings, "group.id": uuid4().hex, "isolation.level": "read_committed"}
+        | {"enable.partition.eof": False, "auto.offset.reset": "earliest"}
+    )
+    partitions = sorted(consumer.list_topics(topic).topics[topic].partitions)
+    found: list[dict[int, Sent]] = [{} for _ in partitions]
+    for partition in partitions:
+        place = TopicPartition(topic, partition, 0)
+        _, high = consumer.get_watermark_offsets(place)
+        consumer.assign([place])
+        while (at := consumer.position([place])[0].offset) < high:
+            message = consumer.poll(1.0)
+            if message is None:
+                if consumer.position([place])[0].offset == at:
+                    break  # Nothing but markers is left.
+                continue
+            assert message.error() is None
+            found[partition][message.offset() or 0] = Sent(message.key(), message.value())
+    consumer.close()
+    return found
+
+
+def check_every_binding(client: PersistClient, kafka: KafkaServer, topic: str) -> None:
+    remap = Remap(client, "remap")
+    upper = client.state("out").upper
+    bindings = remap.bindings(Frontier.MIN, upper)
+    reader = client.open_reader("out")
+    expected = replayed(messages_of(kafka, topic), bindings)
+    for binding, wanted in zip(bindings, expected, strict=True):
+        assert stored(reader.snapshot(binding.time)) == wanted, binding
+
+
+def keep_history(client: PersistClient) -> None:
+    for shard in ("out", "remap"):
+        client.open_critical_since(shard, "test").downgrade(Frontier(0))
+
+
+def producer_of(kafka: KafkaServer, **settings: object) -> Producer:
+    return Producer(
+        {**kafka.client_settings(), "bootstrap.servers": kafka.bootstrap, **settings}  # type: ignore[dict-item]
+    )
