@@ -6,8 +6,12 @@ for ever:
 
     probe -> mint a binding (remap shard)  ->  write updates at the bound times  ->  append
 
-    remap   at time 5000: complete up to offset 42
-            at time 6000: complete up to offset 57       steps 42..56 happened at time 6000
+    remap   at time 5000: partition 0 is complete up to offset 42
+            at time 6000: partition 0 is complete up to offset 57
+                                                  offsets 42..56 happened at time 6000
+
+An ingestion (`source.py`) is the same for all sources; what differs is the upstream: a load
+generator (`generated.py`) or a Kafka topic (`kafka/`).
 
 Tables are written from SQL. All tables of a timeline share one commit log; a commit is one append
 to it, and from there it is applied to every table it touches, so a write is atomic across tables

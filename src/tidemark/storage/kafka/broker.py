@@ -142,6 +142,9 @@ class KafkaBroker:
                 # With a group of its own every query would connect anew; offsets are never
                 # committed to it.
                 "kafka.group.id": self._group,
+                # A consumer that has reached the end has already asked for more, and is not
+                # answered again before that has timed out.
+                "kafka.fetch.max.wait.ms": "5",
                 **java_settings(self._connection),
             }
         )

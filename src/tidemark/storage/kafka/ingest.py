@@ -33,8 +33,8 @@ from tidemark.spark.stage import Site
 from tidemark.storage.kafka.broker import Broker, Marks, TopicLost
 from tidemark.storage.kafka.decode import schema_ids
 from tidemark.storage.kafka.registry import Registry
-from tidemark.storage.kafka.spec import Format, KafkaSource
-from tidemark.storage.kafka.upsert import appended, retracted, upserted
+from tidemark.storage.kafka.spec import KafkaSource
+from tidemark.storage.kafka.upsert import Appends, Upserts, Writers, retracted
 from tidemark.storage.remap import Offsets
 from tidemark.storage.source import Output, Statistics, Stretch
 from tidemark.types import arrow_schema
@@ -71,7 +71,8 @@ class KafkaUpstream:
         self.outputs = {TABLE: Output(arrow_schema(source.columns), self._key)}
         self._hold = client.open_critical_since(source.output, f"ingestion-{source.id}")
         self._marks: dict[int, Marks] = {}
-        self._writers: dict[Format, dict[int, str]] = {}
+        self._writers: dict[str, dict[int, str]] = {"key": {}, "value": {}}
+        self._envelopes: dict[tuple[Writers, Writers], Appends | Upserts] = {}
         self._stack = ExitStack()
         self._arrangement: Arrangement | None = None
 
@@ -136,7 +137,7 @@ class KafkaUpstream:
     ) -> Mapping[str, Staged | pa.Table]:
         assert stretch.lower.time is not None
         writer = writers[TABLE]
-        self._hold.downgrade(Frontier(max(stretch.lower.time - 1, 0)))
+        before = stretch.lower.time - 1
         ranges = self._ranges(stretch)
         if not ranges:
             return {TABLE: Staged(writer.shard_id)}
@@ -150,12 +151,19 @@ class KafkaUpstream:
             # One task reads them all: small jobs are made of exchanges more than of anything else.
             messages = messages.coalesce(1)
         messages = messages.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(size).alias("size"))
-        make = appended if self._source.envelope == "none" else upserted
-        updates = make(messages, self._source, stretch.bindings, **schemas)
+        updates = self._envelope(schemas).updates(messages, stretch.bindings)
         batch = (self._few if few else self._many)(updates, writer, stretch)
+        # Not before: the arrangement must still see what happened since it was last held.
+        self._hold.downgrade(Frontier(max(before, 0)))
         statistics.messages_received += seen.get["n"]
         statistics.bytes_received += seen.get["size"] or 0
         return {TABLE: batch}
+
+    def _envelope(self, schemas: tuple[Writers, Writers]) -> Appends | Upserts:
+        if schemas not in self._envelopes:
+            kind = Appends if self._source.envelope == "none" else Upserts
+            self._envelopes[schemas] = kind(self._source, *schemas)
+        return self._envelopes[schemas]
 
     def _few(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Staged:
         table = updates.toArrow()
@@ -196,20 +204,19 @@ class KafkaUpstream:
         self._arrangement.hold("opened", as_of)
         return self._arrangement
 
-    def _schemas(self, messages: DataFrame) -> dict[str, dict[int, str]]:
-        """The writers' schemas of the messages, where they name them."""
-        result = {}
+    def _schemas(self, messages: DataFrame) -> tuple[Writers, Writers]:
+        """The writers' schemas of keys and of values, where messages name them."""
         for name, format in (("key", self._source.key), ("value", self._source.value)):
             if format is None or format.registry is None or format.kind != "avro":
                 continue
-            known = self._writers.setdefault(format, {})
+            known = self._writers[name]
             ids = messages.select(schema_ids(column(name)).alias("id")).where("id IS NOT NULL")
             registry = Registry(format.registry)
             for (found,) in ids.distinct().collect():
                 if found not in known:
                     known[found] = registry.schema(found)
-            result[f"{name}_writers"] = known
-        return result
+        keys, values = (tuple(sorted(self._writers[name].items())) for name in ("key", "value"))
+        return keys, values
 
 
 def _written(

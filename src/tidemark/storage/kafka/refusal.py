@@ -34,7 +34,7 @@ def refusal(connection: KafkaConnection) -> str | None:
             "log_level": 0,
             **connection.settings,
             **connection.secrets,
-            "error_cb": said.append,
+            "error_cb": said.append,  # type: ignore[dict-item]
         }
     )
     last = SYSTEM_CLOCK.monotonic() + SECONDS

@@ -16,7 +16,7 @@ that key. A key that is bad is one by its bytes; its error goes when a null come
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +27,7 @@ from tidemark.persist.arrange import Arrangement
 from tidemark.persist.updates import DIFF, ERR, TIME, canonical
 from tidemark.spark.frames import column
 from tidemark.storage.kafka.decode import decoder
-from tidemark.storage.kafka.spec import Include, KafkaSource
+from tidemark.storage.kafka.spec import Format, Include, KafkaSource
 from tidemark.storage.remap import Binding
 
 FIRST = "_first"
@@ -41,90 +41,105 @@ NULL_KEY = (
     "to retract this error, produce a record with a null key and a null value"
 )
 
-RAW = ("key", "value", "partition", "offset")
+RAW = ("value", "partition", "offset")
 
-Writers = Mapping[int, str] | None
-
-
-def appended(
-    messages: DataFrame,
-    source: KafkaSource,
-    bindings: Sequence[Binding],
-    *,
-    key_writers: Writers = None,
-    value_writers: Writers = None,
-) -> DataFrame:
-    """Envelope NONE: the updates of `messages`."""
-    decoded = [decoder(source.value, writers=value_writers)(column("value")).alias("_v")]
-    errors = [F.col("_v._error"), *_header_errors(source.include)]
-    if source.key_columns and source.key is not None:
-        decoded.append(decoder(source.key, writers=key_writers)(column("key")).alias("_k"))
-        errors.insert(0, F.concat(F.lit(KEY_ERROR), F.col("_k._error")))
-    rows = messages.select(_time(bindings).alias(TIME), *decoded, *_included(source.include))
-    error = F.coalesce(*errors)
-    outputs = [
-        *_keys(source),
-        *(_field("_v", c.name) for c in source.value.shape),
-        *(column(i.name) for i in source.include if i.kind != "key"),
-    ]
-    good = [
-        F.when(error.isNull(), output).alias(c.name)
-        for output, c in zip(outputs, source.columns, strict=True)
-    ]
-    return rows.select(*good, column(TIME), F.lit(1).cast("bigint").alias(DIFF), error.alias(ERR))
+Writers = tuple[tuple[int, str], ...]
+"""Schemas of Avro's writers, by number."""
 
 
-def upserted(
-    messages: DataFrame,
-    source: KafkaSource,
-    bindings: Sequence[Binding],
-    *,
-    key_writers: Writers = None,
-    value_writers: Writers = None,
-) -> DataFrame:
-    """Envelopes UPSERT and DEBEZIUM: the updates among `messages`, with `_first`. A first update
+class Appends:
+    """Envelope NONE. The expressions are made once: that takes longer than a few messages do."""
+
+    def __init__(self, source: KafkaSource, key_writers: Writers = (), value_writers: Writers = ()):
+        include = source.include
+        decoded = [_decoded(source.value, "value", value_writers).alias("_v")]
+        errors = [F.col("_v._error"), *_header_errors(include)]
+        if source.key_columns and source.key is not None:
+            decoded.append(_decoded(source.key, "key", key_writers).alias("_k"))
+            errors.insert(0, F.concat(F.lit(KEY_ERROR), F.col("_k._error")))
+        error = F.coalesce(*errors)
+        outputs = [
+            *_keys(source),
+            *(_field("_v", c.name) for c in source.value.shape),
+            *(column(i.name) for i in include if i.kind != "key"),
+        ]
+        good = [
+            F.when(error.isNull(), output).alias(c.name)
+            for output, c in zip(outputs, source.columns, strict=True)
+        ]
+        self._decoded = [*decoded, *_included(include)]
+        self._outputs = [*good, column(TIME), F.lit(1).cast("bigint").alias(DIFF), error.alias(ERR)]
+
+    def updates(self, messages: DataFrame, bindings: Sequence[Binding]) -> DataFrame:
+        decoded = messages.select(*self._decoded, _time(bindings).alias(TIME))
+        return decoded.select(*self._outputs)
+
+
+class Upserts:
+    """Envelopes UPSERT and DEBEZIUM: the updates among messages, with `_first`. A first update
     that is none (`_diff` 0) only says that what was there before goes."""
-    assert source.key is not None
-    decoded = messages.select(
-        decoder(source.key, writers=key_writers)(column("key")).alias("_k"),
-        _time(bindings).alias(TIME),
-        *(column(name).alias(f"_{name}") for name in RAW),
-        *(included for included in _included(source.include)),
-    )
-    bad = F.when(column("_key").isNull(), F.lit(NULL_KEY)).when(
-        F.col("_k._error").isNotNull(), F.concat(F.lit(KEY_ERROR), F.col("_k._error"))
-    )
-    rest = [column(name) for name in decoded.columns if name not in ("_k", "_key")]
-    keyed = decoded.select(*_keys(source), bad.alias("_bad"), *rest)
-    identity = [*(c.name for c in source.key_columns), "_bad"]
-    last = _last(keyed, identity, several=len(bindings) > 1)
-    return _updates(last, source, value_writers)
+
+    def __init__(self, source: KafkaSource, key_writers: Writers = (), value_writers: Writers = ()):
+        assert source.key is not None
+        self._decoded = [
+            _decoded(source.key, "key", key_writers).alias("_k"),
+            column("key").isNull().alias("_null"),
+            *(column(name).alias(f"_{name}") for name in RAW),
+            *_included(source.include),
+        ]
+        bad = F.when(column("_null"), F.lit(NULL_KEY)).when(
+            F.col("_k._error").isNotNull(), F.concat(F.lit(KEY_ERROR), F.col("_k._error"))
+        )
+        included = [i.name for i in source.include if i.kind != "key"]
+        checks = [f"_h{at}" for at, i in enumerate(source.include) if i.kind == "header"]
+        rest = [TIME, *(f"_{name}" for name in RAW), *included, *checks]
+        self._keyed = [*_keys(source), bad.alias("_bad"), *map(column, rest)]
+        self._last = _Last([*(c.name for c in source.key_columns), "_bad"])
+        debezium = source.envelope == "debezium"
+        self._value = _decoded(source.value, "_value", value_writers, debezium=debezium)
+        self._both = _came_and_went(source)
+        self._outputs = [
+            *(column(c.name) for c in source.columns),
+            F.col("_u.time").alias(TIME),
+            F.col("_u.diff").alias(DIFF),
+            column(ERR),
+            F.col("_u.first").alias(FIRST),
+        ]
+
+    def updates(self, messages: DataFrame, bindings: Sequence[Binding]) -> DataFrame:
+        decoded = messages.select(*self._decoded, _time(bindings).alias(TIME))
+        last = self._last.of(decoded.select(*self._keyed), several=len(bindings) > 1)
+        both = last.withColumn("_v", self._value).select(*self._both)
+        changes = both.where("_u.first OR (_u.time IS NOT NULL AND _u.diff != 0)")
+        return changes.select(*self._outputs)
 
 
-def _last(keyed: DataFrame, identity: list[str], *, several: bool) -> DataFrame:
+class _Last:
     """The messages that count, with `_next`, when the next one of the key comes, and `_first`."""
-    by = Window.partitionBy(*map(column, identity))
-    place = (column("_partition"), column("_offset"))
-    if not several:
-        newest = by.orderBy(*(each.desc() for each in place))
-        ranked = keyed.withColumn("_rank", F.row_number().over(newest)).where("_rank = 1")
-        nothing = F.lit(None).cast("bigint").alias("_next")
-        return ranked.select("*", nothing, F.lit(True).alias(FIRST)).drop("_rank")
-    ordered = by.orderBy(column(TIME), *place)
-    following = keyed.withColumn("_next", F.lead(TIME).over(ordered))
-    counting = following.where(f"_next IS NULL OR _next > {TIME}")
-    return counting.withColumn(FIRST, F.row_number().over(by.orderBy(column(TIME))) == 1)
+
+    def __init__(self, identity: list[str]):
+        by = Window.partitionBy(*map(column, identity))
+        place = (column("_partition"), column("_offset"))
+        self._newest = F.row_number().over(by.orderBy(*(each.desc() for each in place)))
+        self._next = F.lead(TIME).over(by.orderBy(column(TIME), *place))
+        self._first = F.row_number().over(by.orderBy(column(TIME))) == 1
+        self._alone = {"_next": F.lit(None).cast("bigint"), FIRST: F.lit(True)}
+
+    def of(self, keyed: DataFrame, *, several: bool) -> DataFrame:
+        if not several:
+            newest = keyed.withColumn("_rank", self._newest).where("_rank = 1")
+            return newest.withColumns(self._alone)
+        counting = keyed.withColumn("_next", self._next)
+        counting = counting.where(f"_next IS NULL OR _next > {TIME}")
+        return counting.withColumn(FIRST, self._first)
 
 
-def _updates(last: DataFrame, source: KafkaSource, writers: Writers) -> DataFrame:
-    debezium = source.envelope == "debezium"
-    value = decoder(source.value, debezium=debezium, writers=writers)(column("_value"))
-    decoded = last.withColumn("_v", value)
+def _came_and_went(source: KafkaSource) -> list[Column]:
+    """The rows of messages that count, twice: as they come (`_u`), and as the next one comes."""
+    headers = _header_errors(source.include)
     wrong = F.when(
         column("_bad").isNull() & F.col("_v._there"),
-        F.concat(
-            F.lit(VALUE_ERROR), F.coalesce(F.col("_v._error"), *_header_errors(source.include))
-        ),
+        F.concat(F.lit(VALUE_ERROR), F.coalesce(F.col("_v._error"), *headers)),
     )
     there = F.when(column("_bad").isNotNull(), column("_value").isNotNull()).otherwise(
         F.col("_v._there")
@@ -152,15 +167,11 @@ def _updates(last: DataFrame, source: KafkaSource, writers: Writers) -> DataFram
     went = F.struct(
         column("_next").alias("time"), (-copies).alias("diff"), F.lit(False).alias("first")
     )
-    both = decoded.select(*outputs, error.alias(ERR), F.explode(F.array(came, went)).alias("_u"))
-    changes = both.where("_u.first OR (_u.time IS NOT NULL AND _u.diff != 0)")
-    return changes.select(
-        *(column(c.name) for c in source.columns),
-        F.col("_u.time").alias(TIME),
-        F.col("_u.diff").alias(DIFF),
-        column(ERR),
-        F.col("_u.first").alias(FIRST),
-    )
+    return [*outputs, error.alias(ERR), F.explode(F.array(came, went)).alias("_u")]
+
+
+def _decoded(format: Format, name: str, writers: Writers, *, debezium: bool = False) -> Column:
+    return decoder(format, debezium=debezium, writers=dict(writers))(column(name))
 
 
 def retracted(
