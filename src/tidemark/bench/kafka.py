@@ -86,7 +86,7 @@ def run(*, quick: bool) -> None:
             metrics = Trial(Path(folder), broker, size, console).run()
         finally:
             broker.stop()
-    console.print(bar_table(BARS, metrics))
+    console.print(bar_table(metrics, BARS))
     print(json.dumps(metrics))
 
 

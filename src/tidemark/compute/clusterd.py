@@ -37,7 +37,7 @@ from tidemark.compute.protocol import (
     SourceSpec,
     Statuses,
 )
-from tidemark.compute.worker import Worker, dataflow_worker, source_worker
+from tidemark.compute.worker import Worker, dataflow_worker, sink_worker, source_worker
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
@@ -45,13 +45,15 @@ from tidemark.spark.compact import large_merges
 from tidemark.spark.session import start_spark
 from tidemark.storage.generated import Generated
 from tidemark.storage.generators import generator
+from tidemark.storage.kafka.ingest import TABLE, KafkaUpstream
 from tidemark.storage.kafka.refusal import ExplainingBroker
+from tidemark.storage.kafka.sink import KafkaSink, SinkRun
 from tidemark.storage.kafka.spec import KafkaSource
 from tidemark.storage.source import Ingestion
 
 log = structlog.get_logger("clusterd")
 
-Spec = DataflowSpec | SourceSpec | KafkaSource
+Spec = DataflowSpec | SourceSpec | KafkaSource | KafkaSink
 
 ORPHANED_AFTER = 60.0
 """Seconds without a word from control after which a replica stops."""
@@ -71,12 +73,14 @@ class Replica:
 
     def configure(self, wanted: Configure) -> None:
         """Start what is new, stop what is gone, leave the rest alone."""
-        specs = {spec.id: spec for spec in (*wanted.sources, *wanted.dataflows)}
+        specs = {spec.id: spec for spec in (*wanted.sources, *wanted.dataflows, *wanted.sinks)}
         with self._lock:
-            for id_, (spec, worker) in list(self._workers.items()):
-                if specs.get(id_) != spec:
-                    worker.stop()
-                    del self._workers[id_]
+            gone = {i: w for i, (spec, w) in self._workers.items() if specs.get(i) != spec}
+            for worker in gone.values():
+                worker.stopping.set()
+            for id_, worker in gone.items():
+                worker.stop()
+                del self._workers[id_]
             for id_, spec in specs.items():
                 if id_ not in self._workers:
                     self._workers[id_] = (spec, self._start(spec))
@@ -108,6 +112,14 @@ class Replica:
                     self.clock,
                     secrets=_secrets_of(spec),
                 )
+            case KafkaSink():
+                return sink_worker(
+                    spec.id,
+                    spec.shard,
+                    lambda: SinkRun(spec, client=self.client, spark=self.spark),
+                    self.client,
+                    secrets=spec.connection.secrets.values(),
+                )
 
     def _dataflow(self, spec: DataflowSpec) -> Dataflow:
         return Dataflow(
@@ -133,8 +145,6 @@ class Replica:
         )
 
     def _kafka(self, spec: KafkaSource) -> Ingestion:
-        from tidemark.storage.kafka.ingest import TABLE, KafkaUpstream
-
         broker = ExplainingBroker(spec.connection, spec.topic, group=f"tidemark-{spec.id}")
         upstream = KafkaUpstream(
             spec,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -27,6 +28,10 @@ def canonical(text: str) -> str:
         object_pairs_hook=_sorted,
     )
     return _written(value)
+
+
+_ESCAPE = re.compile(r"(?<!\\)\\u([0-9a-f]{4})")
+"""A control character; the text of a string has no other such escapes, but may have had a \\u."""
 
 
 class _Number(str):
@@ -84,7 +89,8 @@ def _written(value: Any) -> str:
             return str(value)
         case str():
             value.encode()  # half a surrogate pair is no text
-            return json.dumps(value, ensure_ascii=False)
+            text = json.dumps(value, ensure_ascii=False)
+            return _ESCAPE.sub(lambda found: "\\u" + found[1].upper(), text)
         case dict():
             return "{" + ",".join(f"{_written(k)}:{_written(v)}" for k, v in value.items()) + "}"
         case list():

@@ -10,6 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from tidemark.compute.plan import Plan
+from tidemark.storage.kafka.sink import KafkaSink
+from tidemark.storage.kafka.spec import KafkaSource
 
 
 class DataflowSpec(msgspec.Struct, frozen=True):
@@ -22,7 +24,7 @@ class DataflowSpec(msgspec.Struct, frozen=True):
     as_of: int
 
 
-class SourceSpec(msgspec.Struct, frozen=True):
+class SourceSpec(msgspec.Struct, frozen=True, tag="generator"):
     """Ingest a load generator into one shard per table."""
 
     id: str
@@ -37,7 +39,8 @@ class SourceSpec(msgspec.Struct, frozen=True):
 
 class Configure(msgspec.Struct, frozen=True):
     dataflows: tuple[DataflowSpec, ...]
-    sources: tuple[SourceSpec, ...]
+    sources: tuple[SourceSpec | KafkaSource, ...]
+    sinks: tuple[KafkaSink, ...] = ()
 
 
 class Peek(msgspec.Struct, frozen=True):
@@ -56,13 +59,14 @@ class CancelPeek(msgspec.Struct, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     """How one dataflow or source is doing; `error` is why it is not running, if it is not, and
-    `failures` how often in a row it has failed."""
+    `failures` how often in a row it has failed; `statistics` are a source's numbers."""
 
     id: str
     hydrated: bool
     ticks: int
     error: str | None
     failures: int = 0
+    statistics: dict[str, int] = {}
 
 
 class Statuses(msgspec.Struct, frozen=True):

@@ -7,39 +7,52 @@ is the same path as after a crash. One that cannot go on does not hold back the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 
+import msgspec
 import structlog
 
 from tidemark.clock import Clock
 from tidemark.compute.dataflow import Dataflow
 from tidemark.compute.protocol import Status
+from tidemark.errors import Fenced, TidemarkError
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
-from tidemark.storage.source import Ingestion
+from tidemark.storage.kafka.sink import SinkRun
+from tidemark.storage.source import Ingestion, Statistics
 
 log = structlog.get_logger("worker")
 
 PAUSES = (0.2, 1.0, 5.0)
 LOOK_UP_EVERY = 0.5
+MOST_SHOWN = 500
+"""Characters of an error that a status shows."""
 
 
 class Worker:
-    """Runs `body` until told to stop; `body` returns only when `stopping` is set."""
+    """Runs `body` until told to stop; `body` returns only when `stopping` is set.
 
-    def __init__(self, id_: str, body: Callable[[Worker], None]):
+    No `secrets` are ever in what it says of its errors.
+    """
+
+    def __init__(self, id_: str, body: Callable[[Worker], None], *, secrets: Iterable[str] = ()):
         self.id = id_
+        self.statistics: Statistics | None = None
         self.error: str | None = None
         self.failures = 0
         self.hydrated = False
         self.ticks = 0
         self.stopping = threading.Event()
         self._body = body
+        self._secrets = tuple(secret for secret in secrets if secret)
         self._thread = threading.Thread(target=self._run, name=f"worker-{id_}", daemon=True)
         self._thread.start()
 
     def status(self) -> Status:
-        return Status(self.id, self.hydrated, self.ticks, self.error, self.failures)
+        numbers = msgspec.to_builtins(self.statistics) if self.statistics is not None else {}
+        known = {name: int(value) for name, value in numbers.items() if value is not None}
+        return Status(self.id, self.hydrated, self.ticks, self.error, self.failures, known)
 
     def stop(self) -> None:
         self.stopping.set()
@@ -55,11 +68,26 @@ class Worker:
             except Exception as error:
                 if self.stopping.is_set():
                     return
-                self.failures += 1
-                line = next(iter(str(error).splitlines()), "")
-                self.error = f"{type(error).__name__}: {line[:300]}"
-                log.error("failed, will resume", id=self.id, exc_info=True)
+                self.failed(error)
                 self.stopping.wait(PAUSES[min(self.failures, len(PAUSES)) - 1])
+
+    def failed(self, error: Exception) -> None:
+        line = next(iter(str(error).splitlines()), "")
+        reason = self._shown(f"{type(error).__name__}: {line[:MOST_SHOWN]}")
+        if isinstance(error, TidemarkError):
+            # It says itself what is wrong, once is enough, and where it was raised tells no more.
+            if reason != self.error:
+                log.error("failed, will resume", id=self.id, error=reason)
+        else:
+            trace = self._shown("".join(traceback.format_exception(error)))
+            log.error("failed, will resume", id=self.id, error=reason, exception=trace)
+        self.failures += 1
+        self.error = reason
+
+    def _shown(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
 
 def dataflow_worker(id_: str, make: Callable[[], Dataflow], client: PersistClient) -> Worker:
@@ -86,15 +114,57 @@ def dataflow_worker(id_: str, make: Callable[[], Dataflow], client: PersistClien
     return Worker(id_, body)
 
 
-def source_worker(id_: str, make: Callable[[], Ingestion], clock: Clock) -> Worker:
+def source_worker(
+    id_: str, make: Callable[[], Ingestion], clock: Clock, *, secrets: Iterable[str] = ()
+) -> Worker:
     def body(worker: Worker) -> None:
         ingestion = make()
-        while not worker.stopping.is_set():
-            ingestion.step()
-            worker.hydrated = True
-            worker.ticks += 1
-            worker.healthy()
-            pause = (ingestion.next_mint_ms() - clock.now_ms()) / 1000
-            worker.stopping.wait(max(0.0, pause))
+        try:
+            # While one that failed has not gone on, how far it was is still worth knowing.
+            worker.statistics = worker.statistics or ingestion.statistics
+            while not worker.stopping.is_set():
+                ingestion.step()
+                worker.statistics = ingestion.statistics
+                worker.hydrated = True
+                worker.ticks += 1
+                worker.healthy()
+                pause = (ingestion.next_mint_ms() - clock.now_ms()) / 1000
+                worker.stopping.wait(max(0.0, pause))
+        finally:
+            ingestion.close()
 
-    return Worker(id_, body)
+    return Worker(id_, body, secrets=secrets)
+
+
+def sink_worker(
+    id_: str,
+    shard: str,
+    make: Callable[[], SinkRun],
+    client: PersistClient,
+    *,
+    secrets: Iterable[str] = (),
+) -> Worker:
+    def body(worker: Worker) -> None:
+        run = make()
+        try:
+            while not worker.stopping.is_set():
+                sent = run.step()
+                worker.hydrated = True
+                worker.ticks += 1
+                worker.healthy()
+                if sent.is_empty:
+                    worker.stopping.wait()
+                    return
+
+                def more(sent: Frontier = sent) -> bool | None:
+                    return sent < client.state(shard).upper or worker.stopping.is_set() or None
+
+                client.watch.wait_for(shard, more, timeout=LOOK_UP_EVERY)
+        except Fenced as error:
+            # To try again would be to shut out the one that has taken over.
+            worker.failed(error)
+            worker.stopping.wait()
+        finally:
+            run.close()
+
+    return Worker(id_, body, secrets=secrets)

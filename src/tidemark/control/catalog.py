@@ -14,9 +14,12 @@ import pyarrow as pa
 
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.protocol import SourceSpec
+from tidemark.control.connections import Target, Uses
 from tidemark.errors import AsOfBeforeSince, Fenced, SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import CRITICAL, DIFF, PersistClient, UpperMismatch, as_updates
+from tidemark.storage.kafka.sink import KafkaSink
+from tidemark.storage.kafka.spec import KafkaSource
 from tidemark.types import Column
 
 SHARD, LOG_SHARD = "catalog", "txns"
@@ -31,11 +34,23 @@ def is_ours(shard_id: str) -> bool:
     return _OURS.fullmatch(shard_id) is not None
 
 
-Kind = Literal["table", "source", "subsource", "view", "materialized-view"]
+Kind = Literal[
+    "table",
+    "source",
+    "subsource",
+    "progress",
+    "view",
+    "materialized-view",
+    "connection",
+    "secret",
+    "sink",
+]
+UNREADABLE = ("connection", "secret", "sink")
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One object. `depends` are ids of what it reads; `parent` is a subsource's source."""
+    """One object. `depends` are ids of what it needs; `parent` is the source of a subsource, or
+    of a relation of its progress; `uses` are the connections of a source or sink."""
 
     id: str
     name: str
@@ -46,12 +61,25 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     depends: tuple[str, ...] = ()
     plan: Plan | None = None
     as_of: int = 0
-    source: SourceSpec | None = None
+    source: SourceSpec | KafkaSource | None = None
+    sink: KafkaSink | None = None
+    uses: Uses | None = None
+    connection: Target | None = None
     parent: str | None = None
 
     @property
     def get(self) -> Get:
         return Get(self.id, self.columns)
+
+    @property
+    def runs_as(self) -> str:
+        """The id of what does its work on a cluster."""
+        return self.sink.id if self.sink is not None else self.parent or self.id
+
+    @property
+    def kind_name(self) -> str:
+        """As SQL calls it."""
+        return self.kind.replace("-", " ")
 
 
 class Catalog:
@@ -71,8 +99,8 @@ class Catalog:
 
     def add(self, *items: Item) -> None:
         for item in items:
-            if self.named(item.name) is not None:
-                raise SqlError(f'relation "{item.name}" already exists', sqlstate="42P07")
+            if (found := self.named(item.name)) is not None:
+                raise exists(found)
         self._change({item.id: msgspec.json.encode(item).decode() for item in items})
 
     def remove(self, ids: list[str]) -> None:
@@ -121,6 +149,11 @@ class Catalog:
         self._rows = {id_: text for id_, text in {**self._rows, **rows}.items() if text is not None}
         self.items = _items(self._rows)
         self._hold.downgrade(Frontier(time))
+
+
+def exists(item: Item) -> SqlError:
+    kind = item.kind if item.kind in UNREADABLE else "relation"
+    return SqlError(f'{kind} "{item.name}" already exists', sqlstate="42P07")
 
 
 def read_items(client: PersistClient) -> dict[str, Item]:

@@ -10,15 +10,26 @@ import asyncio
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
 import structlog
 
 from tidemark.clock import Clock
 from tidemark.compute.dataflow import holder_of, state_shards
 from tidemark.compute.plan import Get, Plan, collections_of
-from tidemark.compute.protocol import Configure, DataflowSpec, Peek
-from tidemark.control.catalog import LOG_SHARD, SHARD, Catalog, Item, is_ours
+from tidemark.compute.protocol import Configure, DataflowSpec, Peek, SourceSpec, Status
+from tidemark.control.catalog import (
+    LOG_SHARD,
+    SHARD,
+    UNREADABLE,
+    Catalog,
+    Item,
+    exists,
+    is_ours,
+)
 from tidemark.control.cluster import Cluster
+from tidemark.control.connections import KafkaTarget, Target, resolved
+from tidemark.control.secrets import Secrets
 from tidemark.control.system import BY_ID, RELATIONS
 from tidemark.control.timeline import ReadHolds, Timeline
 from tidemark.errors import AsOfBeforeSince, SqlError, Unavailable, Unsupported
@@ -26,6 +37,8 @@ from tidemark.frontier import Frontier
 from tidemark.ipc import encode_table
 from tidemark.persist import CRITICAL, PersistClient
 from tidemark.persist.state import State
+from tidemark.storage.kafka.sink import KafkaSink
+from tidemark.storage.kafka.spec import KafkaSource
 from tidemark.storage.tables import Tables, Write
 from tidemark.types import arrow_schema
 
@@ -50,6 +63,7 @@ class Coordinator:
     ):
         self.client = client
         self.clock: Clock = client.clock
+        self.secrets = Secrets(data / "secrets")
         self.catalog = Catalog(client)
         tables = Tables(client, LOG_SHARD, epoch=self.catalog.epoch)
         # Its first commit fences out the old leader, and starts the oracle.
@@ -69,11 +83,14 @@ class Coordinator:
         )
         self._ddl = asyncio.Lock()
         self._compaction: asyncio.Task | None = None
+        self._wanted = Configure((), ())
+        self._stalled: dict[str, Status] = {}
 
     def start(self) -> None:
         self._sweep()
         self.timeline.start()
-        self.cluster.start(self._configuration())
+        self._wanted = self._configuration()
+        self.cluster.start(self._wanted)
         self._compaction = asyncio.create_task(self._compact_loop(), name="allow-compaction")
 
     async def stop(self) -> None:
@@ -92,7 +109,7 @@ class Coordinator:
                 return relation.get
             if parts == (relation.name,) and relation.schema == "mz_catalog":
                 return relation.get
-        item = self.item(parts)
+        item = self.relation(parts)
         if item.kind == "view":
             assert item.plan is not None
             return item.plan
@@ -103,6 +120,15 @@ class Coordinator:
                 sqlstate="42809",
             )
         return item.get
+
+    def relation(self, parts: tuple[str, ...]) -> Item:
+        item = self.item(parts)
+        if item.kind in UNREADABLE:
+            raise SqlError(
+                f'"{item.name}" is a {item.kind_name}, not a relation: it cannot be read',
+                sqlstate="42809",
+            )
+        return item
 
     def item(self, parts: tuple[str, ...]) -> Item:
         found = self.find(parts)
@@ -183,22 +209,28 @@ class Coordinator:
 
     def _check_running(self, shard: str) -> None:
         """Waiting for something that fails again and again would be waiting for ever."""
-        for item in list(self.catalog.items.values()):  # Called from other threads, too.
-            status = self.cluster.statuses.get(item.parent or item.id)
-            if item.shard == shard and status is not None and status.failures >= GIVE_UP_AFTER:
+        items = dict(self.catalog.items)  # Called from other threads, too.
+        waited = [item for item in items.values() if item.shard == shard]
+        needed = [items[id_] for item in waited for id_ in item.depends if id_ in items]
+        for item in (*waited, *needed):
+            status = self.status(item)
+            if status is not None and status.failures >= GIVE_UP_AFTER:
                 raise Unavailable(
                     f'"{item.name}" is not being kept up to date: {status.error}',
                     hint="it is tried again all the time; if that does not help, drop and create it",
                 )
+
+    def status(self, item: Item) -> Status | None:
+        """How a source, a materialized view or a sink is doing, as far as is known."""
+        return self._stalled.get(item.runs_as) or self.cluster.statuses.get(item.runs_as)
 
     # Writing.
 
     def writable(self, parts: tuple[str, ...]) -> Item:
         item = self.item(parts)
         if item.kind != "table":
-            kind = item.kind.replace("-", " ")
             raise SqlError(
-                f'"{item.name}" is a {kind}, not a table: it cannot be written to',
+                f'"{item.name}" is a {item.kind_name}, not a table: it cannot be written to',
                 sqlstate="42809",
             )
         return item
@@ -228,17 +260,37 @@ class Coordinator:
             await self.timeline.run(self.catalog.add, item)
             return item
 
+    async def create_secret(self, name: tuple[str, ...], value: str, make) -> None:
+        async with self._ddl:
+            self._check_free(name)
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            item: Item = make(id_, local_name(name))
+            await asyncio.to_thread(self.secrets.write, item.name, value)
+            await self.timeline.run(self.catalog.add, item)
+
+    async def create_connection(self, name: tuple[str, ...], make) -> None:
+        async with self._ddl:
+            self._check_free(name)
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            item: Item = make(id_, local_name(name))
+            self._check_there(item.depends)
+            await self.timeline.run(self.catalog.add, item)
+
     async def create_source(self, names: list[tuple[str, ...]], make) -> None:
         async with self._ddl:
             for name in names:
                 self._check_free(name)
+            local = [local_name(name) for name in names]
+            if twice := [name for name in local if local.count(name) > 1]:
+                raise SqlError(f'relation "{twice[0]}" would be there twice', sqlstate="42P07")
             ids = await self.timeline.run(self.catalog.next_ids, len(names))
             items: list[Item] = make(ids)
+            self._check_there(items[0].depends)
             for item in items:
                 if item.shard is not None:
                     await self.timeline.run(self._hold, item.shard, 0)
             await self.timeline.run(self.catalog.add, *items)
-            await self.cluster.configure(self._configuration())
+            await self._configure()
 
     async def create_view(self, name: tuple[str, ...], make) -> None:
         async with self._ddl:
@@ -256,11 +308,26 @@ class Coordinator:
                     hint="query it directly, or use a plain view",
                 )
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            as_of = await self.timeline.run(self._claim, id_, list(shards.values()))
+            claimed = list(shards.values())
+            as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
             item: Item = make(id_, local_name(name), as_of)
             await self.timeline.run(self._hold, item.shard, as_of)
             await self.timeline.run(self.catalog.add, item)
-            await self.cluster.configure(self._configuration())
+            await self._configure()
+
+    async def create_sink(
+        self, name: tuple[str, ...], shard: str, depends: tuple[str, ...], make
+    ) -> None:
+        async with self._ddl:
+            self._check_free(name)
+            self._check_there(depends)
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            # Other regions may write to the same brokers, and have a sink of that id, too.
+            own = f"{id_}-{uuid4().hex[:12]}"
+            as_of = await self.timeline.run(self._claim, sink_holder(own), [shard])
+            item: Item = make(id_, local_name(name), own, as_of)
+            await self.timeline.run(self.catalog.add, item)
+            await self._configure()
 
     async def drop(self, items: list[Item], *, cascade: bool) -> None:
         async with self._ddl:
@@ -283,7 +350,7 @@ class Coordinator:
                     sqlstate="2BP01",
                 )
             await self.timeline.run(self.catalog.remove, list(doomed))
-            await self.cluster.configure(self._configuration())
+            await self._configure()
             for item in doomed.values():
                 await self.timeline.run(self._forget, item)
 
@@ -292,6 +359,11 @@ class Coordinator:
         if item.kind == "table" and item.shard:
             self.timeline.tables.drop(item.shard)
             return
+        if item.kind == "secret":
+            self.secrets.delete(item.name)
+        if item.sink is not None and not self.client.state(item.sink.shard).is_tombstone:
+            hold = self.client.open_critical_since(item.sink.shard, sink_holder(item.sink.id))
+            hold.release()
         if item.source is not None:
             self.client.finalize(item.source.remap)
         if item.kind == "materialized-view" and item.plan is not None:
@@ -313,6 +385,8 @@ class Coordinator:
             if item.kind == "materialized-view" and item.plan is not None:
                 known |= set(state_shards(item.id, item.plan))
                 holders.add(holder_of(item.id))
+            if item.sink is not None:
+                holders.add(sink_holder(item.sink.id))
         stored = self.client.consensus.keys()
         for shard in filter(is_ours, stored):
             state = self.client.state(shard)
@@ -321,7 +395,8 @@ class Coordinator:
                 self.client.finalize(shard)
                 continue
             for holder in state.holds:
-                if holder.startswith(holder_of("")) and holder not in holders:
+                ours = holder.startswith((holder_of(""), sink_holder("")))
+                if ours and holder not in holders:
                     self.client.open_critical_since(shard, holder).release()
 
     def _check_free(self, name: tuple[str, ...]) -> None:
@@ -330,35 +405,79 @@ class Coordinator:
                 f'cannot create "{".".join(name)}": the only schema is {DATABASE}.{SCHEMA}',
                 sqlstate="3F000",
             )
-        if self.find(name) is not None:
-            raise SqlError(f'relation "{local_name(name)}" already exists', sqlstate="42P07")
+        if (found := self.find(name)) is not None:
+            raise exists(found)
+
+    def _check_there(self, ids: tuple[str, ...]) -> None:
+        if any(id_ not in self.catalog.items for id_ in ids):
+            raise SqlError("something that this needs was dropped meanwhile", sqlstate="42P01")
 
     def _hold(self, shard: str, since: int) -> None:
         self.client.open_critical_since(shard, CRITICAL).downgrade(Frontier(since))
 
-    def _claim(self, id_: str, shards: list[str]) -> int:
-        """The time at which a new dataflow starts; its inputs stay readable from there on."""
+    def _claim(self, holder: str, shards: list[str]) -> int:
+        """The time at which a new dataflow or sink starts; its inputs stay readable from there."""
         uppers = [self.client.state(shard).upper for shard in shards]
         as_of = max(0, min((u.time - 1 for u in uppers if u.time is not None), default=0))
         for shard in shards:
-            hold = self.client.open_critical_since(shard, holder_of(id_))
+            hold = self.client.open_critical_since(shard, holder)
             held = hold.downgrade(Frontier(as_of))
             assert isinstance(held, Frontier)
             as_of = max(as_of, held.time or 0)
         return as_of
 
+    async def _configure(self) -> None:
+        self._wanted = self._configuration()
+        await self.cluster.configure(self._wanted)
+
     def _configuration(self) -> Configure:
         """Everything that the cluster should run."""
-        dataflows, sources = [], []
+        dataflows: list[DataflowSpec] = []
+        sources: list[SourceSpec | KafkaSource] = []
+        sinks: list[KafkaSink] = []
+        stalled: dict[str, Status] = {}
         for item in self.catalog.items.values():
             if item.kind == "materialized-view":
                 assert item.plan is not None
                 assert item.shard is not None
                 inputs = self.shards_of(item.plan)
                 dataflows.append(DataflowSpec(item.id, item.plan, inputs, item.shard, item.as_of))
-            elif item.source is not None:
-                sources.append(item.source)
-        return Configure(tuple(dataflows), tuple(sources))
+            try:
+                if item.source is not None:
+                    sources.append(self._resolved(item))
+                if item.sink is not None:
+                    sinks.append(self._resolved_sink(item))
+            except Unavailable as error:
+                reason = f"{type(error).__name__}: {error}"
+                stalled[item.runs_as] = Status(item.runs_as, False, 0, reason, GIVE_UP_AFTER)
+                if item.runs_as not in self._stalled:
+                    log.error("it cannot run", id=item.runs_as, error=reason)
+        self._stalled = stalled
+        return Configure(tuple(dataflows), tuple(sources), tuple(sinks))
+
+    def _resolved(self, item: Item) -> SourceSpec | KafkaSource:
+        assert item.source is not None
+        if isinstance(item.source, SourceSpec):
+            return item.source
+        assert item.uses is not None
+        return resolved(item.source, item.uses, self._targets(), self.secrets)
+
+    def _resolved_sink(self, item: Item) -> KafkaSink:
+        assert item.sink is not None
+        assert item.uses is not None
+        target = self._targets()[item.uses.kafka]
+        assert isinstance(target, KafkaTarget)
+        return msgspec.structs.replace(item.sink, connection=target.with_values(self.secrets))
+
+    def _targets(self) -> dict[str, Target]:
+        return {i.id: i.connection for i in self.catalog.items.values() if i.connection}
+
+    async def _look_at_secrets(self) -> None:
+        """Whoever waits for a secret goes on when it is there, and with the one that is there."""
+        async with self._ddl:
+            wanted = self._configuration()
+            if (wanted.sources, wanted.sinks) != (self._wanted.sources, self._wanted.sinks):
+                await self._configure()
 
     def _of_kind(self, kind: str) -> list[Item]:
         return [item for item in self.catalog.items.values() if item.kind == kind]
@@ -370,9 +489,10 @@ class Coordinator:
             since = self.timeline.read_ts - RETAIN_MS
             since = since if least is None else min(since, least)
             try:
+                await self._look_at_secrets()
                 await self.timeline.run(self._allow_compaction, since)
             except Exception as error:
-                log.warning("could not allow compaction, will try again", error=str(error))
+                log.warning("could not look after the shards, will try again", error=str(error))
 
     def _allow_compaction(self, since: int) -> None:
         """Let history go up to one time for all, so that all stay readable at a common time.
@@ -390,6 +510,11 @@ class Coordinator:
                 newest = min(newest, state.upper.time - 1)
             if state.since < Frontier(max(newest, 0)):
                 self._hold(shard, newest)
+
+
+def sink_holder(id_: str) -> str:
+    """The name under which a sink holds back the since of what it sends."""
+    return f"sink-{id_}"
 
 
 def in_public(parts: tuple[str, ...]) -> bool:

@@ -8,20 +8,19 @@ from tidemark.compute.plan import Get, Plan
 from tidemark.compute.protocol import SourceSpec
 from tidemark.compute.shape import shape_of
 from tidemark.compute.sql import plan_query
+from tidemark.control import kafka
 from tidemark.control import statements as s
-from tidemark.control.catalog import Item
-from tidemark.control.coordinator import CLUSTER, Coordinator
+from tidemark.control.catalog import Item, exists
+from tidemark.control.checks import check_cluster, check_columns, duration_ms, interval_ms
+from tidemark.control.coordinator import Coordinator
 from tidemark.control.pgwire import Done
 from tidemark.errors import SqlError, Unsupported
 from tidemark.storage.generators import generator
-from tidemark.types import Column
 
 if TYPE_CHECKING:
     from tidemark.control.session import Session
 
 DEFAULT_TICK_MS = 100
-DEFAULT_INTERVAL_MS = 1_000
-_UNITS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "seconds": 1000, "min": 60_000}
 
 
 async def run(session: Session, statement: s.Statement) -> Done:
@@ -30,6 +29,14 @@ async def run(session: Session, statement: s.Statement) -> Done:
             return await _guarded(session, statement, _create_table, "CREATE TABLE")
         case s.CreateSource():
             return await _guarded(session, statement, _create_source, "CREATE SOURCE")
+        case s.CreateKafkaSource():
+            return await _guarded(session, statement, kafka.create_source, "CREATE SOURCE")
+        case s.CreateSink():
+            return await _guarded(session, statement, kafka.create_sink, "CREATE SINK")
+        case s.CreateConnection():
+            return await _guarded(session, statement, kafka.create_connection, "CREATE CONNECTION")
+        case s.CreateSecret():
+            return await _guarded(session, statement, kafka.create_secret, "CREATE SECRET")
         case s.CreateView():
             return await _guarded(session, statement, _create_view, "CREATE VIEW")
         case s.CreateMaterializedView():
@@ -42,15 +49,16 @@ async def run(session: Session, statement: s.Statement) -> Done:
 
 async def _guarded(session: Session, statement, create, tag: str) -> Done:
     """IF NOT EXISTS turns "already exists" into a notice."""
-    if statement.if_not_exists and session.coordinator.find(statement.name) is not None:
-        session.notice(f'relation "{statement.name[-1]}" already exists, skipping')
+    found = session.coordinator.find(statement.name)
+    if statement.if_not_exists and found is not None:
+        session.notice(f"{exists(found).message}, skipping")
         return Done(tag)
     await create(session.coordinator, statement)
     return Done(tag)
 
 
 async def _create_table(coordinator: Coordinator, statement: s.CreateTable) -> None:
-    _check_columns(statement.columns)
+    check_columns(statement.columns)
 
     def make(id_: str, name: str) -> Item:
         return Item(id_, name, "table", statement.sql, columns=statement.columns, shard=id_)
@@ -59,18 +67,11 @@ async def _create_table(coordinator: Coordinator, statement: s.CreateTable) -> N
 
 
 async def _create_source(coordinator: Coordinator, statement: s.CreateSource) -> None:
-    _check_cluster(statement.cluster)
+    check_cluster(statement.cluster)
     options = dict(statement.options)
-    tick_ms = _duration_ms(options.pop("tick interval", f"{DEFAULT_TICK_MS}ms"), "TICK INTERVAL")
+    tick_ms = duration_ms(options.pop("tick interval", f"{DEFAULT_TICK_MS}ms"), "TICK INTERVAL")
     up_to = options.pop("up to", None)
-    with_options = dict(statement.with_options)
-    interval = with_options.pop("timestamp interval", f"{DEFAULT_INTERVAL_MS}ms")
-    interval_ms = _duration_ms(interval, "TIMESTAMP INTERVAL")
-    if with_options:
-        raise Unsupported(
-            f"source option {next(iter(with_options)).upper()} is not supported",
-            hint="known: TIMESTAMP INTERVAL",
-        )
+    every_ms = interval_ms(statement.with_options)
     if up_to is not None and not up_to.isdigit():
         raise SqlError(f"UP TO takes a number of steps, not {up_to!r}", sqlstate="22023")
     settings: dict[str, str | int] = {
@@ -96,7 +97,7 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
             remap=f"{id_}-remap",
             shards=table_ids or dict.fromkeys(made.tables, id_),
             tick_ms=tick_ms,
-            interval_ms=interval_ms,
+            interval_ms=every_ms,
             up_to=int(up_to) if up_to is not None else None,
         )
         name = statement.name[-1]
@@ -140,9 +141,9 @@ async def _create_view(coordinator: Coordinator, statement: s.CreateView) -> Non
 async def _create_materialized_view(
     coordinator: Coordinator, statement: s.CreateMaterializedView
 ) -> None:
-    _check_cluster(statement.cluster)
+    check_cluster(statement.cluster)
     plan, depends = _planned(coordinator, statement)
-    _check_columns(plan.columns)
+    check_columns(plan.columns)
     shape_of(plan)  # Refuses, with the reason, what cannot be maintained.
 
     def make(id_: str, name: str, as_of: int) -> Item:
@@ -173,14 +174,14 @@ async def _drop(session: Session, statement: s.Drop) -> Done:
                 )
             session.notice(f'{statement.kind} "{".".join(name)}" does not exist, skipping')
             continue
-        if item.kind == "subsource":
-            parent = coordinator.catalog.items[item.parent or ""].name
+        if item.parent is not None:
+            parent = coordinator.catalog.items[item.parent].name
             raise SqlError(
                 f'"{item.name}" belongs to source "{parent}"',
                 hint=f"DROP SOURCE {parent} drops all of its tables",
                 sqlstate="2BP01",
             )
-        if item.kind.replace("-", " ") != statement.kind:
+        if item.kind_name != statement.kind:
             raise SqlError(f'"{item.name}" is not a {statement.kind}', sqlstate="42809")
         items.append(item)
     if items:
@@ -208,42 +209,3 @@ def _planned(
     resolver = _Recording(coordinator)
     plan = plan_query(statement.query.tree, resolver, view=True, names=statement.columns)
     return plan, tuple(resolver.found)
-
-
-def _check_columns(columns: tuple[Column, ...]) -> None:
-    for column in columns:
-        if column.name.startswith("_"):
-            raise SqlError(
-                f'column name "{column.name}" is reserved: names may not begin with _',
-                sqlstate="42939",
-            )
-        if "`" in column.name or column.type.name == "unknown":
-            raise SqlError(f'column "{column.name}" cannot be stored', sqlstate="42P16")
-    seen: set[str] = set()
-    for column in columns:
-        if column.name in seen:
-            raise SqlError(f'column "{column.name}" specified more than once', sqlstate="42701")
-        seen.add(column.name)
-
-
-def _check_cluster(name: str | None) -> None:
-    if name not in (None, CLUSTER):
-        raise SqlError(
-            f'unknown cluster "{name}"', hint=f"the only one is {CLUSTER}", sqlstate="42704"
-        )
-
-
-def _duration_ms(text: str, option: str) -> int:
-    """`100ms`, `1s`, `1 second`; at least a millisecond."""
-    compact = text.strip().lower().replace(" ", "")
-    digits = compact.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = compact[len(digits) :]
-    try:
-        value = int(float(digits) * _UNITS[unit])
-    except (KeyError, ValueError):
-        value = 0
-    if value < 1:
-        raise SqlError(
-            f"{option} takes a duration such as '100ms' or '1s', not {text!r}", sqlstate="22023"
-        )
-    return value

@@ -28,11 +28,22 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_SECRET = re.compile(r"\bcreate\s+secret\b", re.IGNORECASE)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
 def split(sql: str) -> list[str]:
     """The statements of a script, without the semicolons; empty ones are left out."""
+    try:
+        return _split(sql)
+    except SqlError:
+        if _SECRET.search(sql):
+            # The usual message quotes the script, and so perhaps the secret.
+            raise SqlError("a quoted string or comment in this script cannot be read") from None
+        raise
+
+
+def _split(sql: str) -> list[str]:
     found: list[str] = []
     start = at = 0
     says_something = False

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
 
-from tidemark.compute.sql.dialect import DIALECT, identifier, parse_tokens, sql_type, tokenize
-from tidemark.control import lexer
+from tidemark.compute.sql.dialect import DIALECT, identifier, parse_tokens, tokenize
+from tidemark.control import lexer, parse_kafka
 from tidemark.control import statements as s
-from tidemark.control.cursor import Cursor, is_word
+from tidemark.control.clauses import column_names, column_type, in_cluster, options
+from tidemark.control.cursor import Cursor
 from tidemark.control.lexer import split
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import Column
@@ -68,6 +68,12 @@ def _create(cursor: Cursor) -> s.Statement:
         return _create_view(cursor)
     if cursor.take("MATERIALIZED VIEW"):
         return _create_materialized_view(cursor)
+    if cursor.take("CONNECTION"):
+        return parse_kafka.create_connection(cursor)
+    if cursor.take("SECRET"):
+        return parse_kafka.create_secret(cursor)
+    if cursor.take("SINK"):
+        return parse_kafka.create_sink(cursor)
     _refuse_kind(cursor, "CREATE")
     raise cursor.error()
 
@@ -77,12 +83,12 @@ def _refuse_kind(cursor: Cursor, verb: str) -> None:
     if kind is not None and kind.text.upper() in _NOT_YET:
         raise Unsupported(
             f"{verb} {kind.text.upper()} is not supported",
-            hint=f"supported: {verb} TABLE, SOURCE, VIEW, MATERIALIZED VIEW",
+            hint=f"supported: {verb} TABLE, SOURCE, VIEW, MATERIALIZED VIEW, CONNECTION, SECRET, SINK",
         )
 
 
 _NOT_YET = frozenset(
-    "INDEX CLUSTER CONNECTION SECRET SINK DATABASE SCHEMA ROLE USER TYPE FUNCTION SEQUENCE"
+    "INDEX CLUSTER DATABASE SCHEMA ROLE USER TYPE FUNCTION SEQUENCE"
     " UNIQUE TRIGGER EXTENSION".split()
 )
 
@@ -134,12 +140,7 @@ def _refuse_constraint(cursor: Cursor) -> None:
 def _column(cursor: Cursor) -> Column:
     _refuse_constraint(cursor)
     name = cursor.word()
-    end = cursor.find(",", "NOT", "NULL", *_CONSTRAINTS)
-    if end == cursor.at:
-        raise cursor.error()
-    text = cursor.text_until(end)
-    type_ = sql_type(_data_type(text))
-    cursor.at = end
+    type_ = column_type(cursor, "NOT", "NULL", *_CONSTRAINTS)
     nullable = True
     while not (cursor.looking_at(",") or cursor.looking_at(")")):
         _refuse_constraint(cursor)
@@ -150,76 +151,33 @@ def _column(cursor: Cursor) -> Column:
     return Column(name, type_, nullable)
 
 
-def _data_type(text: str) -> exp.DataType:
-    tree = parse_tokens(tokenize(f"SELECT CAST(NULL AS {text})"), text)
-    found = tree.find(exp.DataType)
-    if found is None:
-        raise SqlError(f'type "{text}" does not exist', sqlstate="42704")
-    return found
-
-
-def _create_source(cursor: Cursor) -> s.CreateSource:
+def _create_source(cursor: Cursor) -> s.CreateSource | s.CreateKafkaSource:
     if_not_exists = cursor.take("IF NOT EXISTS")
     name = cursor.name()
-    cluster = _in_cluster(cursor)
+    cluster = in_cluster(cursor)
     cursor.expect("FROM")
+    if cursor.take("KAFKA CONNECTION"):
+        return parse_kafka.create_source(cursor, name, cluster, if_not_exists)
     if not cursor.take("LOAD GENERATOR"):
         raise Unsupported(
-            "only FROM LOAD GENERATOR sources are supported",
+            "only FROM KAFKA CONNECTION and FROM LOAD GENERATOR sources are supported",
             hint="e.g. CREATE SOURCE s FROM LOAD GENERATOR AUCTION",
         )
     generator = "key value" if cursor.take("KEY VALUE") else cursor.word()
-    options = _options(cursor) if cursor.looking_at("(") else ()
+    given = options(cursor) if cursor.looking_at("(") else ()
     all_tables = cursor.take("FOR ALL TABLES")
     if cursor.looking_at("FOR"):
         raise Unsupported("FOR TABLES (...) is not supported", hint="use FOR ALL TABLES")
-    with_options = _options(cursor) if cursor.take("WITH") else ()
+    with_options = options(cursor) if cursor.take("WITH") else ()
     return s.CreateSource(
-        name, generator, options, with_options, cluster, all_tables, if_not_exists, cursor.sql
+        name, generator, given, with_options, cluster, all_tables, if_not_exists, cursor.sql
     )
-
-
-def _in_cluster(cursor: Cursor) -> str | None:
-    return cursor.word() if cursor.take("IN CLUSTER") else None
-
-
-def _options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
-    """`(TICK INTERVAL '100ms', SEED = 42, SNAPSHOT)`: a name of words, then perhaps a value."""
-    cursor.expect("(")
-    options: list[tuple[str, str]] = []
-    while not cursor.take(")"):
-        if options:
-            cursor.expect(",")
-        words: list[str] = []
-        value = "true"
-        while not (cursor.looking_at(",") or cursor.looking_at(")")):
-            token = cursor.next()
-            if token.text == "=" or token.token_type in (TokenType.STRING, TokenType.NUMBER):
-                value = (cursor.next() if token.text == "=" else token).text
-                break
-            words.append(token.text.lower())
-        if not words or not all(is_word(word) for word in words):
-            raise cursor.error()
-        if len(words) > 1 and value == "true" and words[-1] in ("true", "false", "on", "off"):
-            value = words.pop()
-        options.append((" ".join(words), value))
-    return tuple(options)
-
-
-def _column_names(cursor: Cursor) -> tuple[str, ...]:
-    names: list[str] = []
-    if cursor.take("("):
-        names.append(cursor.word())
-        while cursor.take(","):
-            names.append(cursor.word())
-        cursor.expect(")")
-    return tuple(names)
 
 
 def _create_view(cursor: Cursor) -> s.CreateView:
     if_not_exists = cursor.take("IF NOT EXISTS")
     name = cursor.name()
-    columns = _column_names(cursor)
+    columns = column_names(cursor)
     cursor.expect("AS")
     return s.CreateView(name, columns, cursor.query(), if_not_exists, cursor.sql)
 
@@ -227,8 +185,8 @@ def _create_view(cursor: Cursor) -> s.CreateView:
 def _create_materialized_view(cursor: Cursor) -> s.CreateMaterializedView:
     if_not_exists = cursor.take("IF NOT EXISTS")
     name = cursor.name()
-    columns = _column_names(cursor)
-    cluster = _in_cluster(cursor)
+    columns = column_names(cursor)
+    cluster = in_cluster(cursor)
     if cursor.looking_at("WITH"):
         raise Unsupported(
             "options of CREATE MATERIALIZED VIEW are not supported", hint="leave WITH (...) out"
@@ -243,6 +201,9 @@ _KINDS: dict[str, s.ObjectKind] = {
     "SOURCE": "source",
     "VIEW": "view",
     "MATERIALIZED VIEW": "materialized view",
+    "CONNECTION": "connection",
+    "SECRET": "secret",
+    "SINK": "sink",
 }
 
 
@@ -267,6 +228,9 @@ _LISTS = (
     "SOURCES",
     "VIEWS",
     "MATERIALIZED VIEWS",
+    "CONNECTIONS",
+    "SECRETS",
+    "SINKS",
     "OBJECTS",
     "CLUSTERS",
     "DATABASES",
@@ -407,21 +371,21 @@ def _subscribe(cursor: Cursor) -> s.Subscribe:
         cursor.expect(")")
     else:
         name = cursor.name()
-    options = {"snapshot": "true", "progress": "false"}
+    known = {"snapshot": "true", "progress": "false"}
     if cursor.take("WITH"):
-        for option, value in _options(cursor):
-            if option not in options or value.lower() not in ("true", "false", "on", "off"):
+        for option, value in options(cursor):
+            if option not in known or value.lower() not in ("true", "false", "on", "off"):
                 raise Unsupported(
                     f"SUBSCRIBE option {option.upper()} = {value} is not supported",
                     hint="supported: SNAPSHOT and PROGRESS, each true or false",
                 )
-            options[option] = "true" if value.lower() in ("true", "on") else "false"
+            known[option] = "true" if value.lower() in ("true", "on") else "false"
     as_of = _as_of(cursor)
     up_to = cursor.integer() if cursor.take("UP TO") else None
     for words in ("ENVELOPE", "WITHIN TIMESTAMP"):
         if cursor.looking_at(words):
             raise Unsupported(f"SUBSCRIBE ... {words} is not supported", hint="leave it out")
-    snapshot, progress = options["snapshot"] == "true", options["progress"] == "true"
+    snapshot, progress = known["snapshot"] == "true", known["progress"] == "true"
     return s.Subscribe(name, query, snapshot, progress, as_of, up_to)
 
 
@@ -445,7 +409,7 @@ def _copy(cursor: Cursor) -> s.CopyTo:
 def _select_all(cursor: Cursor) -> s.Select:
     """`COPY t` and `COPY t (a, b)`: a query of the relation's columns."""
     parts = cursor.name()
-    columns = _column_names(cursor)
+    columns = column_names(cursor)
     listed = ", ".join(_quoted(column) for column in columns) or "*"
     sql = f"SELECT {listed} FROM {'.'.join(_quoted(part) for part in parts)}"
     return s.Select(s.Query(parse_tokens(tokenize(sql), sql), sql))
@@ -496,7 +460,7 @@ def _insert_head(cursor: Cursor) -> tuple[s.Name, tuple[str, ...]]:
         "WITH",
         "(",
     )
-    columns = () if opens_query else _column_names(cursor)
+    columns = () if opens_query else column_names(cursor)
     seen: set[str] = set()
     for column in columns:
         if column in seen:

@@ -54,6 +54,8 @@ _OIDS = {
         "timestamp",
         "timestamptz",
         "numeric",
+        "bytea",
+        "jsonb",
     )
 }
 TOO_DEEP = SqlError(
@@ -335,7 +337,7 @@ class Session:
                 "SUBSCRIBE to a query is not supported yet",
                 hint="create a materialized view of the query and SUBSCRIBE to that",
             )
-        item = self.coordinator.item(statement.name)
+        item = self.coordinator.relation(statement.name)
         if item.shard is None:
             raise Unsupported(
                 f'"{item.name}" is not stored, so it cannot be subscribed to',

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import get_args
 
 from tidemark.clock import Clock
 from tidemark.compute.expr import Lit
 from tidemark.compute.plan import Plan
 from tidemark.control import statements as s
+from tidemark.control.catalog import Item, Kind
+from tidemark.control.connections import kind_of
 from tidemark.control.coordinator import CLUSTER, DATABASE, SCHEMA, Coordinator
 from tidemark.control.explain import delta_lines, plan_lines
 from tidemark.control.pgwire import Rows
@@ -18,10 +21,13 @@ from tidemark.types import DATE, TIMESTAMP, TIMESTAMPTZ
 
 _KINDS = {
     "tables": ("table",),
-    "sources": ("source", "subsource"),
+    "sources": ("source", "subsource", "progress"),
     "views": ("view",),
     "materialized views": ("materialized-view",),
-    "objects": ("table", "source", "subsource", "view", "materialized-view"),
+    "connections": ("connection",),
+    "secrets": ("secret",),
+    "sinks": ("sink",),
+    "objects": get_args(Kind),
 }
 
 _SCHEMAS = ((SCHEMA,), (DATABASE, SCHEMA))
@@ -33,8 +39,8 @@ def run(coordinator: Coordinator, statement: s.ShowObjects | s.ShowColumns | s.S
             raise SqlError(f'unknown schema "{".".join(schema)}"', sqlstate="3F000")
         case s.ShowObjects(kind=kind) if kind in _KINDS:
             items = [i for i in coordinator.catalog.items.values() if i.kind in _KINDS[kind]]
-            rows = [(item.name, item.kind) for item in sorted(items, key=lambda i: i.name)]
-            if kind in ("objects", "sources"):
+            rows = [(i.name, _type(i, kind)) for i in sorted(items, key=lambda i: i.name)]
+            if kind in ("objects", "sources", "connections"):
                 return text_rows(("name", "type"), rows, "SHOW")
             return text_rows(("name",), [row[:1] for row in rows], "SHOW")
         case s.ShowObjects(kind="clusters"):
@@ -53,9 +59,16 @@ def run(coordinator: Coordinator, statement: s.ShowObjects | s.ShowColumns | s.S
             return text_rows(("name", "nullable", "type"), rows, "SHOW")
         case s.ShowCreate(kind=kind, name=name):
             item = coordinator.item(name)
-            if item.kind.replace("-", " ").replace("subsource", "source") != kind:
+            parts = {"subsource": "source", "progress": "source"}
+            if parts.get(item.kind, item.kind_name) != kind:
                 raise SqlError(f'"{item.name}" is not a {kind}', sqlstate="42809")
             return text_rows(("name", "create_sql"), [(item.name, item.sql)], "SHOW")
+
+
+def _type(item: Item, kind: str) -> str:
+    if kind == "connections" and item.connection is not None:
+        return kind_of(item.connection)
+    return item.kind
 
 
 def variable(variables: Variables, statement: s.ShowVariable) -> Rows:

@@ -6,12 +6,13 @@ tree for planning and the text for storing a view's definition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from sqlglot import exp
 
 from tidemark.compute.expr import Lit
+from tidemark.storage.kafka.spec import Envelope, FormatKind, Include
 from tidemark.types import Column
 
 Name: TypeAlias = tuple[str, ...]
@@ -57,6 +58,80 @@ class CreateSource:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateSecret:
+    """`sql` is without the value, which is never shown."""
+
+    name: Name
+    value: str = field(repr=False)
+    if_not_exists: bool
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretNamed:
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class CreateConnection:
+    """Options by their names in lower case; `brokers` has several values, joined by commas."""
+
+    name: Name
+    kind: Literal["kafka", "confluent schema registry"]
+    options: tuple[tuple[str, str | SecretNamed], ...]
+    if_not_exists: bool
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """As storage's Format, with what is only named here: the registry's connection."""
+
+    kind: FormatKind
+    columns: tuple[Column, ...] = ()
+    schema: str | None = None
+    registry: Name | None = None
+    message: str | None = None
+    delimiter: str = ","
+
+
+@dataclass(frozen=True, slots=True)
+class CreateKafkaSource:
+    """`key` None with `both` is a format that says what the key is, too (a registry's)."""
+
+    name: Name
+    connection: Name
+    topic: str
+    start_offsets: tuple[int, ...]
+    start_timestamp: int | None
+    key: Format | None
+    value: Format
+    both: bool
+    include: tuple[Include, ...]
+    key_name: str | None
+    envelope: Envelope
+    inline_errors: str | None
+    progress: Name | None
+    with_options: tuple[tuple[str, str], ...]
+    cluster: str | None
+    if_not_exists: bool
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSink:
+    name: Name
+    relation: Name
+    connection: Name
+    topic: str
+    key: tuple[str, ...]
+    envelope: Literal["upsert", "debezium"]
+    cluster: str | None
+    if_not_exists: bool
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreateView:
     name: Name
     columns: tuple[str, ...]
@@ -75,7 +150,7 @@ class CreateMaterializedView:
     sql: str
 
 
-ObjectKind = Literal["table", "source", "view", "materialized view"]
+ObjectKind = Literal["table", "source", "view", "materialized view", "connection", "secret", "sink"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +296,10 @@ class Deallocate:
 Statement: TypeAlias = (
     CreateTable
     | CreateSource
+    | CreateSecret
+    | CreateConnection
+    | CreateKafkaSource
+    | CreateSink
     | CreateView
     | CreateMaterializedView
     | Drop

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from tidemark.compute.plan import Get
+from tidemark.compute.protocol import SourceSpec
 from tidemark.types import BIGINT, BOOLEAN, TEXT, Column, arrow_schema
 
 if TYPE_CHECKING:
@@ -59,14 +60,59 @@ def _hydration(coordinator: Coordinator) -> list[tuple]:
     found = []
     for item in coordinator.catalog.items.values():
         if item.kind in ("source", "materialized-view"):
-            status = coordinator.cluster.statuses.get(item.id)
+            status = coordinator.status(item)
             # The shards know at once; the replica's own word comes once a second.
-            shards = item.source.shards.values() if item.source else [item.shard or ""]
+            shards = [item.shard or ""]
+            if isinstance(item.source, SourceSpec):
+                shards = list(item.source.shards.values())
             uppers = [coordinator.client.state(shard).upper for shard in shards]
             hydrated = all(upper.covers(item.as_of) for upper in uppers)
             error = status.error if status else None
             found.append((item.id, coordinator.cluster.name, hydrated, error))
     return found
+
+
+def _source_statuses(coordinator: Coordinator) -> list[tuple]:
+    return _statuses(coordinator, "source")
+
+
+def _sink_statuses(coordinator: Coordinator) -> list[tuple]:
+    return _statuses(coordinator, "sink")
+
+
+def _statuses(coordinator: Coordinator, kind: str) -> list[tuple]:
+    found = []
+    for item in coordinator.catalog.items.values():
+        if item.kind == kind:
+            status = coordinator.status(item)
+            error = status.error if status else None
+            word = "stalled" if error else "running" if status and status.hydrated else "starting"
+            type_ = "load-generator" if isinstance(item.source, SourceSpec) else "kafka"
+            found.append((item.id, item.name, type_, word, error))
+    return found
+
+
+def _source_statistics(coordinator: Coordinator) -> list[tuple]:
+    found = []
+    for item in coordinator.catalog.items.values():
+        if item.kind == "source":
+            status = coordinator.status(item)
+            numbers = status.statistics if status else {}
+            counts = [numbers.get(name, 0) for name in _COUNTS]
+            done = bool(numbers.get("snapshot_committed"))
+            took = numbers.get("rehydration_ms")
+            found.append((item.id, item.name, *counts[:4], done, *counts[4:], took))
+    return found
+
+
+_COUNTS = (
+    "messages_received",
+    "bytes_received",
+    "updates_staged",
+    "updates_committed",
+    "offset_known",
+    "offset_committed",
+)
 
 
 RELATIONS = (
@@ -113,6 +159,31 @@ RELATIONS = (
             Column("error", TEXT),
         ),
         _hydration,
+    ),
+    SystemRelation(
+        "mz_internal",
+        "mz_source_statuses",
+        tuple(Column(name, TEXT) for name in ("id", "name", "type", "status", "error")),
+        _source_statuses,
+    ),
+    SystemRelation(
+        "mz_internal",
+        "mz_sink_statuses",
+        tuple(Column(name, TEXT) for name in ("id", "name", "type", "status", "error")),
+        _sink_statuses,
+    ),
+    SystemRelation(
+        "mz_internal",
+        "mz_source_statistics",
+        (
+            Column("id", TEXT),
+            Column("name", TEXT),
+            *(Column(name, BIGINT) for name in _COUNTS[:4]),
+            Column("snapshot_committed", BOOLEAN),
+            *(Column(name, BIGINT) for name in _COUNTS[4:]),
+            Column("rehydration_latency", BIGINT),  # Milliseconds.
+        ),
+        _source_statistics,
     ),
 )
 

@@ -52,9 +52,7 @@ class Sizes(NamedTuple):
 class Layout:
     """`errors`: error rows are rows like others, with their error as one more column."""
 
-    def __init__(
-        self, key: tuple[str, ...], order: tuple[str, ...] = (), *, errors: bool = False
-    ):
+    def __init__(self, key: tuple[str, ...], order: tuple[str, ...] = (), *, errors: bool = False):
         self.key = key
         self.order = order
         self.errors = errors

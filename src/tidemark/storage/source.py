@@ -80,7 +80,8 @@ class Statistics(msgspec.Struct):
 class Upstream(Protocol):
     """Where data comes from: something with partitions, and offsets that only grow."""
 
-    outputs: Mapping[str, Output]
+    @property
+    def outputs(self) -> Mapping[str, Output]: ...
 
     def probe(self, bound: Offsets, since: int, now: int) -> Offsets:
         """How far it is at `now`, a time of the clock; `bound` is how far it was at `since`."""

@@ -12,7 +12,6 @@ consensus, made on first use. `Shell` has one method per command.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path

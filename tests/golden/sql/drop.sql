@@ -56,7 +56,7 @@ DROP MATERIALIZED VIEW
 NOTICE:  source "dr_none" does not exist, skipping
 DROP SOURCE
 ERROR:  DROP INDEX is not supported
-HINT:  supported: DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW
+HINT:  supported: DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW, CONNECTION, SECRET, SINK
 ERROR:  table "mz_catalog.mz_objects" does not exist
 
 -- All or none.

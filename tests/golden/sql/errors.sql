@@ -100,7 +100,7 @@ ERROR:  column "v" is of type integer but expression is of type date
 HINT:  you will need to rewrite or cast the expression
 ERROR:  invalid input syntax for type integer: "x"
 ERROR:  type "nosuchtype" is not supported
-HINT:  supported: bigint, boolean, date, double precision, integer, numeric, smallint, text, timestamp, timestamp with time zone
+HINT:  supported: bigint, boolean, bytea, date, double precision, integer, jsonb, numeric, smallint, text, timestamp, timestamp with time zone
 
 -- Shapes.
 INSERT INTO er_t VALUES (1, 2, 'c', NULL, 5);
@@ -256,7 +256,7 @@ ERROR:  syntax error at or near ")"
 HINT:  line 1, column 20
 ERROR:  cannot create "mz_catalog.er_x": the only schema is tidemark.public
 ERROR:  CREATE SCHEMA is not supported
-HINT:  supported: CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW
+HINT:  supported: CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, CONNECTION, SECRET, SINK
 ERROR:  column name "_k" is reserved: names may not begin with _
 ERROR:  column "k" specified more than once
 ERROR:  the query has 1 columns available but 3 columns specified

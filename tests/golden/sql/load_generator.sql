@@ -61,7 +61,7 @@ ERROR:  load generator "auction" has no option "up_to_many"
 HINT:  options: seed, users, auctions_per_step, bids_per_step, history
 ERROR:  source option NOSUCH is not supported
 HINT:  known: TIMESTAMP INTERVAL
-ERROR:  only FROM LOAD GENERATOR sources are supported
+ERROR:  only FROM KAFKA CONNECTION and FROM LOAD GENERATOR sources are supported
 HINT:  e.g. CREATE SOURCE s FROM LOAD GENERATOR AUCTION
 
 DROP SOURCE lg;

@@ -187,7 +187,7 @@ CREATE INDEX rf_i ON rf_a (k);
 CREATE TABLE rf_c AS SELECT 1;
 CREATE TABLE rf_c (k int PRIMARY KEY);
 CREATE TABLE rf_c (k int DEFAULT 1);
-CREATE TABLE rf_c (k jsonb);
+CREATE TABLE rf_c (k uuid);
 CREATE TEMPORARY TABLE rf_c (k int);
 CREATE OR REPLACE VIEW rf_c AS SELECT 1 AS a;
 ALTER TABLE rf_a ADD COLUMN x int;
@@ -203,15 +203,15 @@ VACUUM;
 GRANT ALL ON rf_a TO PUBLIC;
 ----
 ERROR:  CREATE INDEX is not supported
-HINT:  supported: CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW
+HINT:  supported: CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, CONNECTION, SECRET, SINK
 ERROR:  CREATE TABLE AS is not supported
 HINT:  CREATE TABLE, then INSERT
 ERROR:  PRIMARY KEY is not supported in CREATE TABLE
 HINT:  only NOT NULL is supported
 ERROR:  DEFAULT is not supported in CREATE TABLE
 HINT:  only NOT NULL is supported
-ERROR:  type "jsonb" is not supported
-HINT:  supported: bigint, boolean, date, double precision, integer, numeric, smallint, text, timestamp, timestamp with time zone
+ERROR:  type "uuid" is not supported
+HINT:  supported: bigint, boolean, bytea, date, double precision, integer, jsonb, numeric, smallint, text, timestamp, timestamp with time zone
 ERROR:  temporary objects are not supported
 HINT:  create it without TEMPORARY
 ERROR:  CREATE OR REPLACE is not supported

@@ -19,7 +19,8 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.clock import SYSTEM_CLOCK
@@ -153,7 +154,7 @@ class KafkaBroker:
     def close(self) -> None:
         pass
 
-    def _offsets(self, places: list[TopicPartition], at: OffsetSpec) -> dict[int, int]:
+    def _offsets(self, places: list[TopicPartition], at: Any) -> dict[int, int]:
         asked = self._admin.list_offsets(
             dict.fromkeys(places, at),
             isolation_level=IsolationLevel.READ_COMMITTED,

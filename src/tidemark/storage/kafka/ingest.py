@@ -116,7 +116,7 @@ class KafkaUpstream:
             low = self._marks[partition].low if partition in self._marks else 0
             begun = partition in stretch.start
             asked = given[partition] if partition < len(given) else None
-            start = stretch.start[partition] if begun else (asked or 0)
+            start = max(stretch.start.get(partition, 0), asked or 0)
             named = begun or asked is not None
             if named and start < min(low, stop):
                 raise TopicLost(

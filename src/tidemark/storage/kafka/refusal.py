@@ -3,7 +3,7 @@ broker answers."""
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidemark.clock import SYSTEM_CLOCK
@@ -48,6 +48,15 @@ def refusal(connection: KafkaConnection) -> str | None:
 
 class ExplainingBroker(KafkaBroker):
     """A topic of a real broker, with the reason if it does not let us in."""
+
+    def __init__(self, connection: KafkaConnection, topic: str, *, group: str = "tidemark"):
+        try:
+            super().__init__(connection, topic, group=group)
+        except KafkaException as error:
+            raise Unavailable(
+                f"the connection cannot be used: {error.args[0].str()}",
+                hint="look at its options, secrets and certificates",
+            ) from None
 
     def _failed(self, error: KafkaError) -> TidemarkError:
         found = super()._failed(error)

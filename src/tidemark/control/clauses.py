@@ -1,0 +1,63 @@
+"""Clauses that several statements have: columns, lists of names, options."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
+
+from tidemark.compute.sql.dialect import parse_tokens, sql_type, tokenize
+from tidemark.control.cursor import Cursor, is_word
+from tidemark.errors import SqlError
+from tidemark.types import SqlType
+
+
+def in_cluster(cursor: Cursor) -> str | None:
+    return cursor.word() if cursor.take("IN CLUSTER") else None
+
+
+def options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
+    """`(TICK INTERVAL '100ms', SEED = 42, SNAPSHOT)`: a name of words, then perhaps a value."""
+    cursor.expect("(")
+    found: list[tuple[str, str]] = []
+    while not cursor.take(")"):
+        if found:
+            cursor.expect(",")
+        words: list[str] = []
+        value = "true"
+        while not (cursor.looking_at(",") or cursor.looking_at(")")):
+            token = cursor.next()
+            if token.text == "=" or token.token_type in (TokenType.STRING, TokenType.NUMBER):
+                value = (cursor.next() if token.text == "=" else token).text
+                break
+            words.append(token.text.lower())
+        if not words or not all(is_word(word) for word in words):
+            raise cursor.error()
+        if len(words) > 1 and value == "true" and words[-1] in ("true", "false", "on", "off"):
+            value = words.pop()
+        found.append((" ".join(words), value))
+    return tuple(found)
+
+
+def column_names(cursor: Cursor) -> tuple[str, ...]:
+    """`(a, b)`, or nothing."""
+    names: list[str] = []
+    if cursor.take("("):
+        names.append(cursor.word())
+        while cursor.take(","):
+            names.append(cursor.word())
+        cursor.expect(")")
+    return tuple(names)
+
+
+def column_type(cursor: Cursor, *stops: str) -> SqlType:
+    """The type of a column: all up to a comma, one of the `stops` or a closing parenthesis."""
+    end = cursor.find(",", *stops)
+    if end == cursor.at:
+        raise cursor.error()
+    text = cursor.text_until(end)
+    cursor.at = end
+    tree = parse_tokens(tokenize(f"SELECT CAST(NULL AS {text})"), text)
+    found = tree.find(exp.DataType)
+    if found is None:
+        raise SqlError(f'type "{text}" does not exist', sqlstate="42704")
+    return sql_type(found)
