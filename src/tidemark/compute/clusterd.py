@@ -45,8 +45,8 @@ from tidemark.spark.compact import large_merges
 from tidemark.spark.session import start_spark
 from tidemark.storage.generated import Generated
 from tidemark.storage.generators import generator
+from tidemark.storage.kafka.broker import KafkaBroker
 from tidemark.storage.kafka.ingest import TABLE, KafkaUpstream
-from tidemark.storage.kafka.refusal import ExplainingBroker
 from tidemark.storage.kafka.sink import KafkaSink, SinkRun
 from tidemark.storage.kafka.spec import KafkaSource
 from tidemark.storage.source import Ingestion
@@ -145,7 +145,7 @@ class Replica:
         )
 
     def _kafka(self, spec: KafkaSource) -> Ingestion:
-        broker = ExplainingBroker(spec.connection, spec.topic, group=f"tidemark-{spec.id}")
+        broker = KafkaBroker(spec.connection, spec.topic, group=f"tidemark-{spec.id}")
         upstream = KafkaUpstream(
             spec,
             broker,

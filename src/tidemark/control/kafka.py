@@ -20,9 +20,8 @@ from tidemark.control.checks import check_cluster, check_columns, interval_ms
 from tidemark.control.connections import KafkaTarget, RegistryTarget, Uses
 from tidemark.control.coordinator import Coordinator
 from tidemark.errors import InvalidUsage, SqlError, TidemarkError, Unavailable, Unsupported
-from tidemark.storage.kafka.broker import Marks, TopicLost
+from tidemark.storage.kafka.broker import KafkaBroker, Marks, TopicLost
 from tidemark.storage.kafka.decode import avro_columns, protobuf_columns
-from tidemark.storage.kafka.refusal import ExplainingBroker
 from tidemark.storage.kafka.registry import Registry
 from tidemark.storage.kafka.sink import KafkaSink
 from tidemark.storage.kafka.spec import Format, KafkaSource
@@ -342,9 +341,9 @@ def _topic(coordinator: Coordinator, target: KafkaTarget, statement: s.CreateKaf
         broker.close()
 
 
-def _broker(coordinator: Coordinator, target: KafkaTarget, topic: str) -> ExplainingBroker:
+def _broker(coordinator: Coordinator, target: KafkaTarget, topic: str) -> KafkaBroker:
     try:
-        return ExplainingBroker(target.with_values(coordinator.secrets), topic)
+        return KafkaBroker(target.with_values(coordinator.secrets), topic)
     except Unavailable as error:
         raise SqlError(error.message, hint=error.hint, sqlstate="22023") from None
 
@@ -354,7 +353,7 @@ def _unreachable(error: Unavailable) -> SqlError:
     return SqlError(error.message, hint=hint, sqlstate="08001")
 
 
-def _marks(broker: ExplainingBroker, clock: Clock) -> dict[int, Marks]:
+def _marks(broker: KafkaBroker, clock: Clock) -> dict[int, Marks]:
     """A topic that has just been made may not be known to all brokers yet."""
     last = clock.monotonic() + SETTLED_SECONDS
     while True:

@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.spark.session import kafka_jars
+from tidemark.storage.kafka.refusal import SILENCES, refusal
 from tidemark.storage.kafka.spec import KafkaConnection
 
 log = structlog.get_logger("kafka")
@@ -84,16 +85,22 @@ class KafkaBroker:
         self._connection = connection
         self._topic = topic
         self._group = group
-        self._admin = AdminClient(
-            {
-                "bootstrap.servers": connection.brokers,
-                # What it cannot do it says when it is asked; its own lines would go to stderr.
-                "log_level": "0",
-                "socket.timeout.ms": str(int(1000 * REQUEST_SECONDS)),
-                **connection.settings,
-                **connection.secrets,
-            }
-        )
+        try:
+            self._admin = AdminClient(
+                {
+                    "bootstrap.servers": connection.brokers,
+                    # What it cannot do it says when it is asked; its lines would go to stderr.
+                    "log_level": "0",
+                    "socket.timeout.ms": str(int(1000 * REQUEST_SECONDS)),
+                    **connection.settings,
+                    **connection.secrets,
+                }
+            )
+        except KafkaException as error:
+            raise Unavailable(
+                f"the connection cannot be used: {error.args[0].str()}",
+                hint="look at its options, secrets and certificates",
+            ) from None
 
     def topic_id(self) -> str:
         found = self._asked(self._admin.describe_topics(TopicCollection([self._topic])))
@@ -155,8 +162,9 @@ class KafkaBroker:
         pass
 
     def _offsets(self, places: list[TopicPartition], at: Any) -> dict[int, int]:
+        wanted: dict[TopicPartition, Any] = dict.fromkeys(places, at)
         asked = self._admin.list_offsets(
-            dict.fromkeys(places, at),
+            wanted,
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=REQUEST_SECONDS,
         )
@@ -176,6 +184,11 @@ class KafkaBroker:
             return TopicLost(
                 f'topic "{self._topic}" does not exist',
                 hint="if it was deleted, drop the source and create it again",
+            )
+        if error.code() in SILENCES and (why := refusal(self._connection)) is not None:
+            return Unavailable(
+                f"Kafka at {self._connection.brokers} does not let us in: {why}",
+                hint="look at the connection's user, secrets and certificates",
             )
         kind = _Moving if error.code() in MOVING else Unavailable
         return kind(

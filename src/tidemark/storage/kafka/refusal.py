@@ -3,12 +3,10 @@ broker answers."""
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from tidemark.clock import SYSTEM_CLOCK
-from tidemark.errors import TidemarkError, Unavailable
-from tidemark.storage.kafka.broker import KafkaBroker
 from tidemark.storage.kafka.spec import KafkaConnection
 
 SECONDS = 3.0
@@ -44,26 +42,3 @@ def refusal(connection: KafkaConnection) -> str | None:
             if error.code() in REFUSALS:
                 return error.str().partition(" (after ")[0]
     return None
-
-
-class ExplainingBroker(KafkaBroker):
-    """A topic of a real broker, with the reason if it does not let us in."""
-
-    def __init__(self, connection: KafkaConnection, topic: str, *, group: str = "tidemark"):
-        try:
-            super().__init__(connection, topic, group=group)
-        except KafkaException as error:
-            raise Unavailable(
-                f"the connection cannot be used: {error.args[0].str()}",
-                hint="look at its options, secrets and certificates",
-            ) from None
-
-    def _failed(self, error: KafkaError) -> TidemarkError:
-        found = super()._failed(error)
-        silent = error.code() in SILENCES
-        if silent and (why := refusal(self._connection)) is not None:
-            return Unavailable(
-                f"Kafka at {self._connection.brokers} does not let us in: {why}",
-                hint="look at the connection's user, secrets and certificates",
-            )
-        return found
