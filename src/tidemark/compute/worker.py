@@ -72,8 +72,8 @@ class Worker:
                 self.stopping.wait(PAUSES[min(self.failures, len(PAUSES)) - 1])
 
     def failed(self, error: Exception) -> None:
-        line = next(iter(str(error).splitlines()), "")
-        reason = self._shown(f"{type(error).__name__}: {line[:MOST_SHOWN]}")
+        line = next(iter(self._shown(str(error)).splitlines()), "")
+        reason = f"{type(error).__name__}: {line[:MOST_SHOWN]}"
         if isinstance(error, TidemarkError):
             # It says itself what is wrong, once is enough, and where it was raised tells no more.
             if reason != self.error:
@@ -86,7 +86,9 @@ class Worker:
 
     def _shown(self, text: str) -> str:
         for secret in self._secrets:
-            text = text.replace(secret, "***")
+            # As it is, and as it is between quotes.
+            for spelled in (secret, secret.replace("\\", "\\\\").replace('"', '\\"')):
+                text = text.replace(spelled, "***")
         return text
 
 

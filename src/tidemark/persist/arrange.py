@@ -104,6 +104,11 @@ class Arrangement:
     def rows(self) -> int:
         return (self._base.rows if self._base else 0) + sum(run.rows for run in self._tail)
 
+    @property
+    def base_as_of(self) -> int:
+        """The time of the base: while history reaches back to it, it need not be made again."""
+        return self._as_of
+
     def hold(self, holder: str, as_of: int) -> None:
         """`holder` will read at `as_of` or later, and the shard may forget what was before."""
         with self._lock:

@@ -28,6 +28,7 @@ from tidemark.clock import Clock
 from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient, UpperMismatch, WriteHandle
+from tidemark.persist.holds import SinceHandle
 from tidemark.persist.staging import Staged
 from tidemark.storage.remap import Binding, Offsets, Remap
 
@@ -120,7 +121,8 @@ class Ingestion:
             name: client.open_writer(shards[name], schema=output.schema, key=output.key)
             for name, output in upstream.outputs.items()
         }
-        self._hold = client.open_critical_since(remap, f"ingestion-{id_}")
+        # Before anything is bound: a binding that is compacted before it is written is lost.
+        self._hold = held_from_the_beginning(client, remap, id_)
         self._began = self._clock.monotonic()
 
     def next_mint_ms(self) -> int:
@@ -163,13 +165,16 @@ class Ingestion:
 
     def write(self, upper: Frontier) -> Written | None:
         """Stage what is bound before `upper` and not there yet, or the first of it."""
+        lower = self._lower()
+        if not lower < upper:
+            return None
         try:
-            stretch = self._stretch(upper)
-            if stretch is None:
-                return None
+            stretch = self._stretch(lower, upper)
             batches = self._upstream.write(stretch, self._writers, self.statistics)
         except AsOfBeforeSince:
-            return None  # Another ingestion of this source has gone on, and let go of that time.
+            if lower < self._lower():
+                return None  # Another ingestion has gone on, and let go of that time.
+            raise
         self.statistics.updates_staged += sum(map(_rows, batches.values()))
         return Written(stretch, batches)
 
@@ -188,10 +193,7 @@ class Ingestion:
     def _lower(self) -> Frontier:
         return min(writer.fetch_upper() for writer in self._writers.values())
 
-    def _stretch(self, upper: Frontier) -> Stretch | None:
-        lower = self._lower()
-        if not lower < upper:
-            return None
+    def _stretch(self, lower: Frontier, upper: Frontier) -> Stretch:
         assert lower.time is not None
         start = self._remap.offsets_at(lower.time - 1)
         bindings = self._remap.bindings(lower, upper)
@@ -223,6 +225,14 @@ class Ingestion:
         assert stretch.lower.time is not None
         if stretch.lower.time:
             self._hold.downgrade(Frontier(stretch.lower.time - 1))
+
+
+def held_from_the_beginning(client: PersistClient, shard_id: str, id_: str) -> SinceHandle:
+    """The hold of ingestion `id_`: nothing is let go that it did not let go of."""
+    hold = client.open_critical_since(shard_id, f"ingestion-{id_}")
+    if hold.since is None:
+        hold.downgrade(Frontier.MIN)
+    return hold
 
 
 def _rows(batch: Staged | pa.Table) -> int:

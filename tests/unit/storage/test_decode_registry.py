@@ -68,7 +68,7 @@ def client(server: Server, password: str = "pass") -> Registry:
 def test_a_schema_is_asked_for_once(server: Server):
     registry = client(server)
     assert registry.by_id(1) == registry.by_id(1) == Schema(1, "AVRO", '"int"')
-    assert registry.schema(1) == '"int"'
+    assert registry.avro(1) == '"int"'
     assert server.asked == ["/api/schemas/ids/1"]
 
 

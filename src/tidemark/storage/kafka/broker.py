@@ -7,6 +7,7 @@ tasks. Only committed transactions count: a partition reaches to its last stable
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -85,12 +86,15 @@ class KafkaBroker:
         self._connection = connection
         self._topic = topic
         self._group = group
+        given = repr(sorted({**connection.settings, **connection.secrets}.items()))
+        self._digest = hashlib.blake2b(given.encode(), digest_size=6).hexdigest()
         try:
             self._admin = AdminClient(
                 {
                     "bootstrap.servers": connection.brokers,
                     # What it cannot do it says when it is asked; its lines would go to stderr.
                     "log_level": "0",
+                    "allow.auto.create.topics": "false",
                     "socket.timeout.ms": str(int(1000 * REQUEST_SECONDS)),
                     **connection.settings,
                     **connection.secrets,
@@ -147,9 +151,9 @@ class KafkaBroker:
                 "includeHeaders": "true",
                 "kafka.bootstrap.servers": self._connection.brokers,
                 "kafka.isolation.level": "read_committed",
-                # With a group of its own every query would connect anew; offsets are never
-                # committed to it.
-                "kafka.group.id": self._group,
+                # With a group of its own every query would connect anew. Spark keeps consumers by
+                # their group and wants all their settings to be the same; offsets are not kept.
+                "kafka.group.id": f"{self._group}-{self._digest}",
                 # A consumer that has reached the end has already asked for more, and is not
                 # answered again before that has timed out.
                 "kafka.fetch.max.wait.ms": "5",

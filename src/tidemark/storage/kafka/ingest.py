@@ -11,18 +11,21 @@ Offsets say how many messages there can be before any is read, so the choice is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from functools import partial
+from contextlib import ExitStack, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
 import structlog
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.errors import InvalidUsage, Unsupported
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient, WriteHandle
 from tidemark.persist.arrange import Arrangement, open_arrangement
+from tidemark.persist.config import MIB
 from tidemark.persist.staging import Staged, fuse
 from tidemark.persist.updates import consolidate
 from tidemark.spark.frames import column
@@ -36,7 +39,7 @@ from tidemark.storage.kafka.registry import Registry
 from tidemark.storage.kafka.spec import KafkaSource
 from tidemark.storage.kafka.upsert import Appends, Upserts, Writers, retracted
 from tidemark.storage.remap import Offsets
-from tidemark.storage.source import Output, Statistics, Stretch
+from tidemark.storage.source import Output, Statistics, Stretch, held_from_the_beginning
 from tidemark.types import arrow_schema
 
 log = structlog.get_logger("kafka")
@@ -44,7 +47,13 @@ log = structlog.get_logger("kafka")
 FEW_MESSAGES = 50_000
 """Up to this many come back to the driver."""
 
+FEW_BYTES = 64 * MIB
+UNKNOWN_BYTES = FEW_BYTES // 1_000
+"""Taken for a message's size as long as none was seen."""
+
 TABLE = "data"
+
+AGAIN = "what was read stays readable; drop the source and create it again to read anew"
 
 
 class KafkaUpstream:
@@ -65,11 +74,10 @@ class KafkaUpstream:
         self._client = client
         self._folder = str(folder)
         self._topic_id = topic_id
-        self._small = session_for(spark, SMALL)
-        self._large = session_for(spark, LARGE)
+        self._small, self._large = _sessions(spark)
         self._key = tuple(c.name for c in source.key_columns) if source.envelope != "none" else ()
         self.outputs = {TABLE: Output(arrow_schema(source.columns), self._key)}
-        self._hold = client.open_critical_since(source.output, f"ingestion-{source.id}")
+        self._hold = held_from_the_beginning(client, source.output, source.id)
         self._marks: dict[int, Marks] = {}
         self._writers: dict[str, dict[int, str]] = {"key": {}, "value": {}}
         self._envelopes: dict[tuple[Writers, Writers], Appends | Upserts] = {}
@@ -89,13 +97,8 @@ class KafkaUpstream:
 
     def _check_topic(self, bound: Offsets) -> None:
         """Refuse a topic that does not have what was bound any more."""
+        self._check_identity()
         topic = self._source.topic
-        again = "what was read stays readable; drop the source and create it again to read anew"
-        current = self._broker.topic_id()
-        if self._topic_id is None:
-            self._topic_id = current
-        if current != self._topic_id:
-            raise TopicLost(f'topic "{topic}" was recreated', hint=again)
         for partition, offset in bound.items():
             marks = self._marks.get(partition)
             if marks is None or marks.high < offset:
@@ -103,8 +106,15 @@ class KafkaUpstream:
                 raise TopicLost(
                     f'topic "{topic}" was recreated: partition {partition} {reaches}, '
                     f"but was read up to {offset}",
-                    hint=again,
+                    hint=AGAIN,
                 )
+
+    def _check_identity(self) -> None:
+        current = self._broker.topic_id()
+        if self._topic_id is None:
+            self._topic_id = current
+        if current != self._topic_id:
+            raise TopicLost(f'topic "{self._source.topic}" was recreated', hint=AGAIN)
 
     def _ranges(self, stretch: Stretch) -> dict[int, tuple[int, int]]:
         """What to read; it must all still be there."""
@@ -137,14 +147,12 @@ class KafkaUpstream:
     ) -> Mapping[str, Staged | pa.Table]:
         assert stretch.lower.time is not None
         writer = writers[TABLE]
-        before = stretch.lower.time - 1
         ranges = self._ranges(stretch)
         if not ranges:
             return {TABLE: Staged(writer.shard_id)}
-        few = sum(stop - start for start, stop in ranges.values()) <= FEW_MESSAGES
+        few = _are_few(sum(stop - start for start, stop in ranges.values()), statistics)
         seen = Observation()
-        session = self._small if few else self._large
-        messages = self._broker.read(session, ranges)
+        messages = self._broker.read(self._small if few else self._large, ranges)
         schemas = self._schemas(messages)
         size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
         if few:
@@ -153,11 +161,23 @@ class KafkaUpstream:
         messages = messages.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(size).alias("size"))
         updates = self._envelope(schemas).updates(messages, stretch.bindings)
         batch = (self._few if few else self._many)(updates, writer, stretch)
-        # Not before: the arrangement must still see what happened since it was last held.
-        self._hold.downgrade(Frontier(max(before, 0)))
-        statistics.messages_received += seen.get["n"]
-        statistics.bytes_received += seen.get["size"] or 0
+        try:
+            self._check_identity()
+            self._let_go(stretch.lower.time - 1)
+        except BaseException:
+            writer.discard(batch)
+            raise
+        count, size = _observed(seen)
+        statistics.messages_received += count
+        statistics.bytes_received += size
         return {TABLE: batch}
+
+    def _let_go(self, as_of: int) -> None:
+        """Of history before `as_of`, as far as the arrangement's base does not need it: a base
+        that history does not reach would have to be made anew."""
+        if self._arrangement is not None:
+            as_of = min(as_of, self._arrangement.base_as_of)
+        self._hold.downgrade(Frontier(max(as_of, 0)))
 
     def _envelope(self, schemas: tuple[Writers, Writers]) -> Appends | Upserts:
         if schemas not in self._envelopes:
@@ -214,9 +234,35 @@ class KafkaUpstream:
             registry = Registry(format.registry)
             for (found,) in ids.distinct().collect():
                 if found not in known:
-                    known[found] = registry.schema(found)
+                    # An id that the registry does not know is an error of its message: writers
+                    # register their schemas before they use them.
+                    with suppress(InvalidUsage, Unsupported):
+                        known[found] = registry.avro(found)
         keys, values = (tuple(sorted(self._writers[name].items())) for name in ("key", "value"))
         return keys, values
+
+
+def _are_few(messages: int, statistics: Statistics) -> bool:
+    """Whether so many messages fit into the driver, as large as they have been so far."""
+    size = UNKNOWN_BYTES
+    if statistics.messages_received:
+        size = statistics.bytes_received // statistics.messages_received + 1
+    return messages <= FEW_MESSAGES and messages * size <= FEW_BYTES
+
+
+def _observed(seen: Observation) -> tuple[int, int]:
+    """Messages and their bytes."""
+    try:
+        found = seen.get
+    except Py4JJavaError:
+        return 0, 0  # A plan that Spark found to be empty observes nothing, and has no row to show.
+    return found["n"], found["size"] or 0
+
+
+@lru_cache(maxsize=4)
+def _sessions(spark: SparkSession) -> tuple[SparkSession, SparkSession]:
+    """For few messages, and for many; shared by all sources."""
+    return session_for(spark, SMALL), session_for(spark, LARGE)
 
 
 def _written(

@@ -57,8 +57,12 @@ class Registry:
             self._known[id_] = schema
         return schema
 
-    def schema(self, id_: int) -> str:
-        return self.by_id(id_).text
+    def avro(self, id_: int) -> str:
+        """The text of an Avro schema."""
+        found = self.by_id(id_)
+        if found.kind != "AVRO":
+            raise InvalidUsage(f"schema {id_} of the registry is one of {found.kind}, not of Avro")
+        return found.text
 
     def version(self, subject: str, version: int | None = None) -> Schema:
         which = "latest" if version is None else str(version)

@@ -397,6 +397,7 @@ class _Topics:
         return {
             "bootstrap.servers": connection.brokers,
             "log_level": 0,
+            "allow.auto.create.topics": "false",
             **defaults,
             **connection.settings,
             **connection.secrets,

@@ -41,7 +41,9 @@ NULL_KEY = (
     "to retract this error, produce a record with a null key and a null value"
 )
 
-RAW = ("value", "partition", "offset")
+_NAME = r"(?s)^.*( \[[0-9]+ bytes, [0-9a-f]+\])$"
+
+RAW = ("key", "value", "partition", "offset")
 
 Writers = tuple[tuple[int, str], ...]
 """Schemas of Avro's writers, by number."""
@@ -83,16 +85,16 @@ class Upserts:
         assert source.key is not None
         self._decoded = [
             _decoded(source.key, "key", key_writers).alias("_k"),
-            column("key").isNull().alias("_null"),
             *(column(name).alias(f"_{name}") for name in RAW),
             *_included(source.include),
         ]
-        bad = F.when(column("_null"), F.lit(NULL_KEY)).when(
-            F.col("_k._error").isNotNull(), F.concat(F.lit(KEY_ERROR), F.col("_k._error"))
+        bad = F.when(column("_key").isNull(), F.lit(NULL_KEY)).when(
+            F.col("_k._error").isNotNull(),
+            F.concat(F.lit(KEY_ERROR), F.col("_k._error"), _named(column("_key"))),
         )
         included = [i.name for i in source.include if i.kind != "key"]
         checks = [f"_h{at}" for at, i in enumerate(source.include) if i.kind == "header"]
-        rest = [TIME, *(f"_{name}" for name in RAW), *included, *checks]
+        rest = [TIME, *(f"_{name}" for name in RAW if name != "key"), *included, *checks]
         self._keyed = [*_keys(source), bad.alias("_bad"), *map(column, rest)]
         self._last = _Last([*(c.name for c in source.key_columns), "_bad"])
         debezium = source.envelope == "debezium"
@@ -170,6 +172,17 @@ def _came_and_went(source: KafkaSource) -> list[Column]:
     return [*outputs, error.alias(ERR), F.explode(F.array(came, went)).alias("_u")]
 
 
+def _named(key: Column) -> Column:
+    """What tells a bad key from others, whatever is said of it: its length and its hash."""
+    return F.concat(
+        F.lit(" ["),
+        F.length(key),
+        F.lit(" bytes, "),
+        F.substring(F.sha2(key, 256), 1, 32),
+        F.lit("]"),
+    )
+
+
 def _decoded(format: Format, name: str, writers: Writers, *, debezium: bool = False) -> Column:
     return decoder(format, debezium=debezium, writers=dict(writers))(column(name))
 
@@ -216,8 +229,10 @@ def _times_of(old: pa.Table, first: pa.Table, key: Sequence[str]) -> pa.Array:
 
 def _identified(table: pa.Table, key: Sequence[str]) -> pa.Table:
     bad = pc.fill_null(pc.starts_with(table[ERR], KEY_ERROR), False)
+    # By its name alone: the rest of the text may be put in other words some day.
+    name = pc.replace_substring_regex(table[ERR], _NAME, r"\1")
     nothing = pa.scalar(None, pa.string())
-    return table.select(list(key)).append_column("_bad", pc.if_else(bad, table[ERR], nothing))
+    return table.select(list(key)).append_column("_bad", pc.if_else(bad, name, nothing))
 
 
 def _time(bindings: Sequence[Binding]) -> Column:
