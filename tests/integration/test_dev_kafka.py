@@ -134,6 +134,7 @@ def test_spark_writes_and_streams(kafka: KafkaServer, spark: SparkSession) -> No
     )
     assert query.awaitTermination(60)
     found = spark.sql("select cast(cast(value as string) as long) as n from both_ways").collect()
+    spark.catalog.dropTempView("both_ways")
     assert sorted(row.n for row in found) == list(range(20))
 
 

@@ -102,7 +102,7 @@ def test_a_parameter_takes_the_type_of_its_context(
         ("SELECT k FROM py_t WHERE k = %s", "x", errors.InvalidTextRepresentation),
         ("SELECT k FROM py_t WHERE k = %s", date(2024, 1, 1), errors.UndefinedFunction),
         ("SELECT k / %s FROM py_t", 0, errors.DivisionByZero),
-        ("SELECT %s::jsonb", "{}", errors.UndefinedObject),
+        ("SELECT %s::uuid", "{}", errors.UndefinedObject),
         ("SELECT k FROM py_t WHERE k = ANY(%s)", [1], errors.FeatureNotSupported),
     ],
 )

@@ -30,8 +30,8 @@ from tidemark.persist import PersistClient
 from tidemark.persist.updates import DIFF, ERR, TIME
 from tidemark.spark.session import start_spark
 from tidemark.storage.kafka import sink as sinks
-from tidemark.storage.kafka.sink import KafkaSink, SinkRun
-from tidemark.storage.kafka.spec import KafkaConnection
+from tidemark.storage.kafka.sink import SinkRun
+from tidemark.storage.kafka.spec import KafkaConnection, KafkaSink
 from tidemark.types import BIGINT, TEXT, Column, arrow_schema
 
 COLUMNS = (Column("k", BIGINT), Column("v", TEXT))

@@ -47,8 +47,8 @@ from tidemark.storage.generated import Generated
 from tidemark.storage.generators import generator
 from tidemark.storage.kafka.broker import KafkaBroker
 from tidemark.storage.kafka.ingest import TABLE, KafkaUpstream
-from tidemark.storage.kafka.sink import KafkaSink, SinkRun
-from tidemark.storage.kafka.spec import KafkaSource
+from tidemark.storage.kafka.sink import SinkRun
+from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
 from tidemark.storage.source import Ingestion
 
 log = structlog.get_logger("clusterd")

@@ -10,8 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from tidemark.compute.plan import Plan
-from tidemark.storage.kafka.sink import KafkaSink
-from tidemark.storage.kafka.spec import KafkaSource
+from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
 
 
 class DataflowSpec(msgspec.Struct, frozen=True):

@@ -18,8 +18,7 @@ from tidemark.control.connections import Target, Uses
 from tidemark.errors import AsOfBeforeSince, Fenced, SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import CRITICAL, DIFF, PersistClient, UpperMismatch, as_updates
-from tidemark.storage.kafka.sink import KafkaSink
-from tidemark.storage.kafka.spec import KafkaSource
+from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
 from tidemark.types import Column
 
 SHARD, LOG_SHARD = "catalog", "txns"

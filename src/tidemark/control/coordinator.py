@@ -37,8 +37,7 @@ from tidemark.frontier import Frontier
 from tidemark.ipc import encode_table
 from tidemark.persist import CRITICAL, PersistClient
 from tidemark.persist.state import State
-from tidemark.storage.kafka.sink import KafkaSink
-from tidemark.storage.kafka.spec import KafkaSource
+from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
 from tidemark.storage.tables import Tables, Write
 from tidemark.types import arrow_schema
 

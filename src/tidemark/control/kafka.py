@@ -23,8 +23,7 @@ from tidemark.errors import InvalidUsage, SqlError, TidemarkError, Unavailable, 
 from tidemark.storage.kafka.broker import KafkaBroker, Marks, TopicLost
 from tidemark.storage.kafka.decode import avro_columns, protobuf_columns
 from tidemark.storage.kafka.registry import Registry
-from tidemark.storage.kafka.sink import KafkaSink
-from tidemark.storage.kafka.spec import Format, KafkaSource
+from tidemark.storage.kafka.spec import Format, KafkaSink, KafkaSource
 from tidemark.storage.remap import COLUMNS
 
 SETTLED_SECONDS = 2.0

@@ -116,7 +116,7 @@ def start_spark(
             ("spark.sql.catalogImplementation", "in-memory"),
             *_driver_address(master).items(),
             *SMALL.items(),
-            *_with_jars(blob).items(),
+            *_with_jars(master, blob).items(),
             *(settings or {}).items(),
         ]
     )
@@ -161,13 +161,21 @@ def s3a_settings(blob: str) -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.bucket.{parts.netloc}.{k}": v for k, v in found.items()}
 
 
-def _with_jars(blob: str | None) -> dict[str, str]:
-    """What is not in PySpark: Kafka whenever it is here, S3 when the parts are there."""
+def _with_jars(master: str, blob: str | None) -> dict[str, str]:
+    """What is not in PySpark: Kafka whenever it is here, S3 when the parts are there.
+
+    Executors elsewhere are sent the jars. Where there are none, they go on the JVM's own class
+    path: tasks that load what was sent have been seen to fail when they are the first ones.
+    """
     jars, settings = kafka_jars(), {}
     if blob and blob.startswith("s3:"):
         settings = _s3a(blob)
         jars += s3a_jars()
-    return {"spark.jars": ",".join(map(str, jars)), **settings} if jars else settings
+    if not jars:
+        return settings
+    if master.startswith("local"):
+        return {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars)), **settings}
+    return {"spark.jars": ",".join(map(str, jars)), **settings}
 
 
 def _s3a(blob: str) -> dict[str, str]:

@@ -19,8 +19,7 @@ from tidemark.persist import PersistClient
 from tidemark.persist.updates import DIFF, ERR, TIME
 from tidemark.storage.kafka import messages as making
 from tidemark.storage.kafka.messages import AT, CLASH, KEY, VALUE, Messages, Place
-from tidemark.storage.kafka.sink import KafkaSink
-from tidemark.storage.kafka.spec import KafkaConnection
+from tidemark.storage.kafka.spec import KafkaConnection, KafkaSink
 from tidemark.types import (
     BIGINT,
     BOOLEAN,

@@ -44,7 +44,7 @@ from tidemark.spark.session import LARGE, SMALL, session_for
 from tidemark.types import Column
 
 if TYPE_CHECKING:
-    from tidemark.storage.kafka.sink import KafkaSink
+    from tidemark.storage.kafka.spec import KafkaSink
 
 KEY, VALUE, AT, CLASH = "key", "value", "at", "clash"
 

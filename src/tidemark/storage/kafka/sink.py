@@ -41,7 +41,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -69,8 +68,7 @@ from tidemark.errors import (
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
 from tidemark.storage.kafka.messages import AT, CLASH, KEY, VALUE, Messages, Place
-from tidemark.storage.kafka.spec import KafkaConnection
-from tidemark.types import Column
+from tidemark.storage.kafka.spec import KafkaSink
 
 log = structlog.get_logger("sink")
 
@@ -104,52 +102,6 @@ SHUT_OUT = (
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 )
-
-
-class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka-sink"):
-    """The collection in `shard`, from `as_of` on, as messages in `topic`.
-
-    `id` is unique among all that use the Kafka cluster: it names the transactions and the progress.
-    """
-
-    id: str
-    connection: KafkaConnection
-    topic: str
-    shard: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    as_of: int
-    envelope: Literal["upsert", "debezium"] = "upsert"
-    format: Literal["json"] = "json"
-    unique: bool = False
-    """The plan proves that a key never has several rows, so that nothing need be looked up."""
-    progress_topic: str = "_tidemark_progress"
-    partitions: int = -1
-    """Of the topic, if it must be created; -1 leaves it to the broker."""
-    replication: int = -1
-    topic_config: dict[str, str] = {}
-
-    @property
-    def key_columns(self) -> tuple[Column, ...]:
-        by_name = {column.name: column for column in self.columns}
-        return tuple(by_name[name] for name in self.key)
-
-    def check(self) -> None:
-        """Refuse what contradicts itself."""
-        names = [column.name for column in self.columns]
-        if not self.key or len(set(self.key)) < len(self.key):
-            raise InvalidUsage(
-                f"sink {self.id} needs a key of different columns, got {self.key}",
-                hint="add KEY (...)",
-            )
-        if missing := [name for name in self.key if name not in names]:
-            raise InvalidUsage(
-                f'sink {self.id}: there is no key column "{missing[0]}"',
-                hint=f"columns: {', '.join(names)}",
-            )
-        if self.progress_topic == self.topic:
-            raise InvalidUsage(f"sink {self.id}: topic {self.topic} cannot hold its progress too")
-        Frontier(self.as_of)
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""What a Kafka source is: values that are stored in the catalog and sent to replicas.
+"""What Kafka sources and sinks are: values that are stored in the catalog and sent to replicas.
 
     connection   where the brokers are, and how to be let in
     key, value   the format of each, and the columns it makes
@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from tidemark.errors import InvalidUsage
+from tidemark.frontier import Frontier
 from tidemark.types import BIGINT, BYTEA, INTEGER, JSONB, TEXT, TIMESTAMP, Column
 
 Envelope = Literal["none", "upsert", "debezium"]
@@ -155,3 +156,49 @@ class KafkaSource(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
                 f'column "{twice[0]}" would be there twice',
                 hint="give one of them another name with AS",
             )
+
+
+class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka-sink"):
+    """The collection in `shard`, from `as_of` on, as messages in `topic`.
+
+    `id` is unique among all that use the Kafka cluster: it names the transactions and the progress.
+    """
+
+    id: str
+    connection: KafkaConnection
+    topic: str
+    shard: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    as_of: int
+    envelope: Literal["upsert", "debezium"] = "upsert"
+    format: Literal["json"] = "json"
+    unique: bool = False
+    """The plan proves that a key never has several rows, so that nothing need be looked up."""
+    progress_topic: str = "_tidemark_progress"
+    partitions: int = -1
+    """Of the topic, if it must be created; -1 leaves it to the broker."""
+    replication: int = -1
+    topic_config: dict[str, str] = {}
+
+    @property
+    def key_columns(self) -> tuple[Column, ...]:
+        by_name = {column.name: column for column in self.columns}
+        return tuple(by_name[name] for name in self.key)
+
+    def check(self) -> None:
+        """Refuse what contradicts itself."""
+        names = [column.name for column in self.columns]
+        if not self.key or len(set(self.key)) < len(self.key):
+            raise InvalidUsage(
+                f"sink {self.id} needs a key of different columns, got {self.key}",
+                hint="add KEY (...)",
+            )
+        if missing := [name for name in self.key if name not in names]:
+            raise InvalidUsage(
+                f'sink {self.id}: there is no key column "{missing[0]}"',
+                hint=f"columns: {', '.join(names)}",
+            )
+        if self.progress_topic == self.topic:
+            raise InvalidUsage(f"sink {self.id}: topic {self.topic} cannot hold its progress too")
+        Frontier(self.as_of)
