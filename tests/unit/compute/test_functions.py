@@ -151,7 +151,8 @@ def test_every_cast_in_the_table_renders_or_is_refused() -> None:
             with pytest.raises(SqlError, match=f"cannot cast type {source} to {target}"):
                 cast(expr.arg, expr.type)
         else:
-            assert "{" not in value(expr, name).replace("[0-9]{", "")
+            text = value(expr, name).replace("[0-9]{", "").replace("'{\"\":'", "")
+            assert "{" not in text
 
 
 def test_no_function_has_an_argument_type_that_does_not_exist() -> None:
