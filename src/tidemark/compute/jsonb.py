@@ -5,7 +5,8 @@ Equal values have equal texts, so `=`, DISTINCT and retractions need only compar
     {"b": 1.50, "a": [true, null]}    ->    {"a":[true,null],"b":1.5}
 
 Keys are sorted and there once; numbers are exact up to 38 digits, and doubles if written with an
-exponent. What could not be kept so is a ValueError.
+exponent. What could not be kept so is a ValueError. Before Java 19 Spark prints some doubles with
+a digit too many (4.9E-324), and these are not equal to the same literal here.
 """
 
 from __future__ import annotations
