@@ -285,7 +285,9 @@ class _Topics:
                 if message is None:
                     raise Unavailable(
                         f"topic {topic} cannot be read past offset {position} of {end}",
-                        hint="a sink that died left a transaction open: the broker ends it soon",
+                        hint="a transaction is open: the broker ends one that a dead sink left "
+                        f"within {TRANSACTION_MS // 1000} s; if it does not, "
+                        "`kafka-transactions.sh find-hanging` shows which it is",
                     )
                 error, offset = message.error(), message.offset()
                 if error is None and offset is not None:
