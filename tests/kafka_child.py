@@ -1,7 +1,11 @@
-"""A process that runs the histories' source until it is killed: `kafka_child.py FOLDER BROKERS TOPIC`."""
+"""A process that runs the histories' source until it is killed: `kafka_child.py FOLDER BROKERS TOPIC`.
+
+FEW_MESSAGES in the environment says up to how many messages the driver takes.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from tidemark.errors import Unavailable
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.spark.session import start_spark
+from tidemark.storage.kafka import ingest
 from tidemark.storage.kafka.broker import KafkaBroker
 from tidemark.storage.kafka.ingest import KafkaUpstream
 from tidemark.storage.kafka.spec import KafkaConnection, KafkaSource
@@ -50,6 +55,7 @@ def ingestion(
 
 def main(folder: str, brokers: str, topic: str) -> None:
     configure_logging()
+    ingest.FEW_MESSAGES = int(os.environ.get("FEW_MESSAGES", ingest.FEW_MESSAGES))
     client = open_client(Path(folder))
     spark = start_spark(master="local[1]")
     running = ingestion(spark, client, Path(folder), on_topic(brokers, topic))
