@@ -161,8 +161,8 @@ def patch(state: State, diff: Diff) -> State:
     if diff.forgotten:
         forgotten = set(diff.forgotten)
         retired = tuple(r for r in retired if r.key not in forgotten)
-    return State(
-        shard_id=state.shard_id,
+    return replace(
+        state,
         seqno=diff.seqno,
         at_ms=diff.at_ms,
         since=_or(diff.since, state.since),

@@ -321,3 +321,10 @@ class TestTrouble:
         newer = msgspec.msgpack.encode((FORMAT + 1, "x", "diff", {}, "more"))
         with pytest.raises(Corruption, match="upgrade Tidemark"):
             decode("s", self.version(newer))
+
+
+def test_a_diff_keeps_what_it_does_not_name():
+    """`born` is given once, in a version that is a whole state: later ones do not repeat it."""
+    first = State("s", seqno=0, born=7)
+    second = replace(first, seqno=1, upper=Frontier(5))
+    assert patch(first, diff(first, second)) == second
