@@ -496,7 +496,8 @@ class Coordinator:
     def _allow_compaction(self, since: int) -> None:
         """Let history go up to one time for all, so that all stay readable at a common time.
 
-        That is as far as the slowest relation has come, within reason.
+        That is as far as the slowest relation has come, within reason. A table to which nothing
+        was appended for a while has nothing to forget, and its hold stays where it is.
         """
         self.timeline.tables.forget_history()
         items = [item for item in list(self.catalog.items.values()) if item.shard is not None]
@@ -505,8 +506,8 @@ class Coordinator:
         slowest = max(min(reached, default=since), since - MAX_LAG_MS)
         for shard, state in states.items():
             newest = min(since, slowest)
-            if state.upper.time is not None:
-                newest = min(newest, state.upper.time - 1)
+            if state.appended.time is not None:
+                newest = min(newest, state.appended.time - 1)
             if state.since < Frontier(max(newest, 0)):
                 self._hold(shard, newest)
 

@@ -123,12 +123,13 @@ class PersistClient:
         return SinceHandle(self.machine(shard_id), hold_id, epoch)
 
     def shards(self) -> Iterator[State]:
-        """The state of every shard there is, the dropped ones among them."""
+        """The state of every shard there is, the dropped ones among them, as their writers see it."""
         return (machine.refresh() for machine in self._everyone())
 
     def state(self, shard_id: str) -> State:
-        """The shard's whole state, for tools and tests."""
-        return self.machine(shard_id).refresh()
+        """The shard's whole state as readers see it: `upper` is how far it can be read, also if
+        that is for a log to say which the shard follows."""
+        return self.machine(shard_id).seen()
 
     def shared_address(self) -> Address:
         """Where other processes find what this one has."""
@@ -209,6 +210,7 @@ class PersistClient:
                     self.clock,
                     self.config,
                     self._committed,
+                    self._log_of,
                 )
                 self._machines[shard_id] = machine
             return machine
@@ -216,6 +218,10 @@ class PersistClient:
     def _committed(self, shard_id: str) -> None:
         self.watch.ring(shard_id)
         self._maintenance.note(shard_id)
+
+    def _log_of(self, shard_id: str, log_id: str) -> Machine:
+        self.watch.follow(shard_id, log_id)
+        return self.machine(log_id)
 
     def _everyone(self) -> list[Machine]:
         return [self.machine(shard_id) for shard_id in self.consensus.keys()]  # noqa: SIM118

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from tidemark.errors import Corruption
 from tidemark.frontier import Frontier
 from tidemark.persist.consensus import Versioned
-from tidemark.persist.state import Batch, Hold, Retired, State, WriterState
+from tidemark.persist.state import Batch, Hold, Lead, Retired, State, WriterState
 
 FORMAT = 3
 T = TypeVar("T")
@@ -53,6 +53,8 @@ class Diff(msgspec.Struct, frozen=True, omit_defaults=True):
     retired: tuple[Retired, ...] = ()
     forgotten: tuple[str, ...] = ()
     floor: int | UnsetType = UNSET
+    follows: str | UnsetType = UNSET
+    lead: Lead | UnsetType = UNSET
 
 
 class Version(NamedTuple):
@@ -146,6 +148,8 @@ def diff(old: State, new: State) -> Diff:
         retired=retired,
         forgotten=forgotten,
         floor=_changed(old.floor, new.floor),
+        follows=_changed(old.follows, new.follows),
+        lead=UNSET if new.lead is None else _changed(old.lead, new.lead),
     )
 
 
@@ -174,6 +178,8 @@ def patch(state: State, diff: Diff) -> State:
         writers=_merged(state.writers, diff.writers),
         retired=retired + diff.retired,
         floor=_or(diff.floor, state.floor),
+        follows=_or(diff.follows, state.follows),
+        lead=_or(diff.lead, state.lead),
     )
 
 

@@ -6,7 +6,7 @@ compare-and-set, so of two processes that race, the loser runs its command again
 winner left. A command therefore recognises its own effect when it meets it: an append by its
 token, a merge by its parts, the others because doing them twice changes nothing.
 
-    writing     compare_and_append, expire_writer, register_schema, evolve_schema
+    writing     compare_and_append, expire_writer, register_schema, evolve_schema, follow
     reading     set_hold, release_hold
     upkeep      replace_batches, raise_floor, forget_retired, expire, finalize
 """
@@ -22,7 +22,7 @@ from tidemark.errors import Corruption, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.ipc import decode_schema
 from tidemark.persist.names import is_staged_before
-from tidemark.persist.state import Batch, Hold, Part, Retired, State, WriterState
+from tidemark.persist.state import Batch, Hold, Lead, Part, Retired, State, WriterState
 from tidemark.persist.updates import META_FIELDS
 
 
@@ -55,8 +55,12 @@ def compare_and_append(
     writer: str,
     token: str,
     expires_ms: int,
+    leading: tuple[str, ...] | None = None,
 ) -> tuple[State, Appended | UpperMismatch]:
-    """Append `batch` if and only if the shard's upper is its lower."""
+    """Append `batch` if and only if the shard's upper is its lower.
+
+    With `leading`, those who follow this shard are complete to its upper, too, but for these ones.
+    """
     lower, upper = batch.lower, batch.upper
     if state.is_tombstone:
         return state, UpperMismatch(Frontier.EMPTY)
@@ -85,7 +89,9 @@ def compare_and_append(
     else:
         batches = (*state.batches, replace(batch, since=state.since))
     writers = {**state.writers, writer: WriterState(token, upper, expires_ms)}
-    return _next(state, batches=batches, upper=upper, writers=writers), Appended(upper)
+    lead = state.lead if leading is None else Lead(lower, upper, leading)
+    new = _next(state, batches=batches, upper=upper, writers=writers, lead=lead)
+    return new, Appended(upper)
 
 
 def check_frontiers(shard_id: str, *frontiers: Frontier) -> None:
@@ -153,6 +159,18 @@ def evolve_schema(state: State, expected: int, schema: bytes) -> tuple[State, in
             hint="only nullable columns can be added, and only at the end",
         )
     return _next(state, schemas=(*state.schemas, schema)), newest + 1
+
+
+def follow(state: State, log_id: str) -> tuple[State, None]:
+    """From now on the shard is as complete as the log says (`Lead`)."""
+    if state.is_tombstone or state.follows == log_id:
+        return state, None
+    if state.follows or log_id == state.shard_id:
+        raise InvalidUsage(
+            f"shard {state.shard_id} cannot follow {log_id}: it "
+            + (f"follows {state.follows}" if state.follows else "is the same shard")
+        )
+    return _next(state, follows=log_id), None
 
 
 def set_hold(

@@ -2,7 +2,7 @@
 
 It looks at the stored form alone, never through the code paths that wrote it:
 
-    Consensus   log ---- L1 L2 L3 ---> a state per version ---- S1 to S6 (see `state`)
+    Consensus   log ---- L1 L2 L3 ---> a state per version ---- S1 to S7 (see `state`)
                                                 |
     Blob        parts <--- P1 to P4 --- every live part, a few thousand rows at a time
                 others --- B   blobs that the state does not refer to
@@ -60,7 +60,8 @@ GIVE_UP_AFTER = 3
 """Parts in a row that cannot be fetched, after which the store is taken to be away."""
 
 COMMANDS: dict[str, set[str]] = {
-    "append": {"upper", "batches", "writers"},
+    "append": {"upper", "batches", "writers", "lead"},
+    "follow": {"follows"},
     "expire_writer": {"writers"},
     "register_schema": {"schemas", "key"},
     "evolve_schema": {"schemas"},
@@ -74,6 +75,8 @@ COMMANDS: dict[str, set[str]] = {
     "finalize": {"since", "upper", "batches", "holds", "writers", "retired"},
 }
 """What each command may change. Leases and writers that have expired go with any of them."""
+
+CHECKED = ("since", "upper", "schemas", "key", "batches", "retired", "floor", "follows", "lead")
 
 RESTORE_LOG = "restore the shard's log in Consensus from a backup"
 RESTORE_PART = "restore that blob from a backup; until then reads that need it fail"
@@ -271,7 +274,7 @@ class _Fsck:
         if allowed is None:
             self.note("L3", subject, f"by the command {command!r}, unknown here", "see if it is ok")
             return
-        for name in ("since", "upper", "schemas", "key", "batches", "retired", "floor"):
+        for name in CHECKED:
             if name not in allowed and getattr(old, name) != getattr(new, name):
                 self.error("L3", subject, f"{command} changed {name}")
         for name in ("holds", "writers"):
@@ -330,6 +333,9 @@ class _Fsck:
         for retired in state.retired:
             if retired.seqno > state.seqno:
                 self.error("H", retired.key, f"was retired by version {retired.seqno}, to come")
+        if state.follows and self._consensus.head(state.follows) is None:
+            message = f"follows {state.follows}, which is not there: it can be read to {state.upper}"
+            self.error("S7", self._shard_id, message, RESTORE_LOG)
         ahead = state.at_ms - self._clock.now_ms()
         if ahead > 60_000:
             message = f"the last commit lies {ahead // 1000} s in the future"

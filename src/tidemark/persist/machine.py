@@ -16,7 +16,7 @@ from tidemark.persist.codec import decode, encode, replay
 from tidemark.persist.commands import expire
 from tidemark.persist.config import Config
 from tidemark.persist.consensus import Consensus, Versioned
-from tidemark.persist.state import State, check, check_step
+from tidemark.persist.state import State, check, check_step, upper_by
 
 T = TypeVar("T")
 
@@ -27,7 +27,8 @@ MAX_UNSURE = 10
 class Machine:
     """One shard's state as this process last saw it; shared by all its handles.
 
-    `committed` is called after each commit of this process: others of it may be waiting.
+    `committed` is called after each commit of this process: others of it may be waiting. `log_of`
+    finds the machine of a log, given this shard and the log that it follows.
     """
 
     def __init__(
@@ -37,12 +38,14 @@ class Machine:
         clock: Clock,
         config: Config,
         committed: Callable[[str], None] = lambda _: None,
+        log_of: Callable[[str, str], Machine] | None = None,
     ):
         self.shard_id = shard_id
         self.clock = clock
         self.config = config
         self._consensus = consensus
         self._committed = committed
+        self._log_of = log_of or (lambda _, log_id: Machine(log_id, consensus, clock, config))
         self._lock = threading.Lock()
         self._state = State(shard_id)
 
@@ -59,6 +62,19 @@ class Machine:
             return known
         versions = [decode(self.shard_id, version) for version in found]
         return self._learn(replay(known, versions), whole=not known.exists)
+
+    def seen(self) -> State:
+        """The current state as readers see it: if it follows a log, complete as far as that says.
+
+        Its `upper` is then none to append at; `refresh` has that one.
+        """
+        if not self._state.follows:
+            state = self.refresh()
+            if not state.follows:
+                return state
+        log = self._log_of(self.shard_id, self._state.follows).refresh()
+        state = self.refresh()
+        return replace(state, upper=upper_by(log, state))
 
     def apply(self, command: str, step: Callable[[State], tuple[State, T]]) -> T:
         """Run `step` on the newest state and commit what it returns, under the name `command`.

@@ -74,7 +74,7 @@ class ReadHandle:
 
     @property
     def upper(self) -> Frontier:
-        return self._machine.refresh().upper
+        return self._machine.seen().upper
 
     @property
     def schema(self) -> pa.Schema:
@@ -139,17 +139,14 @@ class ReadHandle:
         Reading from the minimum time is always possible: what happened before since comes at
         since, or (not compacted yet) somewhere before it.
         """
-
-        return self._stable(lambda state: self._changes(state, lower, upper))
+        self._check_reached(upper)
+        return self._stable(lambda state: self._changes(state, lower, upper), cached=True)
 
     def stream_updates(self, lower: Frontier, upper: Frontier) -> Iterator[pa.Table]:
         """The same a part at a time, in bounded memory; whole rows, unfiltered."""
+        self._check_reached(upper)
         with self.lease(lower.time - 1 if lower.time else None) as lease:
             state = lease.state
-            if not upper <= state.upper:
-                raise InvalidUsage(
-                    f"shard {self.shard_id} is complete to {state.upper}, not {upper}"
-                )
             for part in overlapping(state, lower, upper):
                 for chunk in read_chunks(self._parts.blob, part, schema_of(state)):
                     yield between(chunk, lower.time or 0, upper.time)
@@ -247,10 +244,15 @@ class ReadHandle:
 
     def _reached(self, time: int) -> Callable[[], Frontier | None]:
         def reached() -> Frontier | None:
-            upper = self._machine.refresh().upper
+            upper = self._machine.seen().upper
             return upper if upper.covers(time) else None
 
         return reached
+
+    def _check_reached(self, upper: Frontier) -> None:
+        reached = self.upper
+        if not upper <= reached:
+            raise InvalidUsage(f"shard {self.shard_id} is complete to {reached}, not {upper}")
 
     def _await(self, as_of: int, timeout: float | None) -> None:
         check_time(self.shard_id, as_of)
@@ -263,7 +265,7 @@ class ReadHandle:
             raise Cancelled(f"the client was closed while shard {self.shard_id} was awaited")
         raise Cancelled(
             f"shard {self.shard_id} did not reach time {as_of} within {timeout} s: "
-            f"it is complete to {self._machine.cached.upper}"
+            f"it is complete to {self.upper}"
         )
 
     def _read(self, state: State, lower: Frontier, upper: Frontier) -> pa.Table:
@@ -285,8 +287,6 @@ class ReadHandle:
         return concat(tables, shape)
 
     def _changes(self, state: State, lower: Frontier, upper: Frontier) -> pa.Table:
-        if not upper <= state.upper:
-            raise InvalidUsage(f"shard {self.shard_id} is complete to {state.upper}, not {upper}")
         # From the minimum on there is nothing to tell apart: it is all the updates there are.
         if lower.time or state.since.is_empty:
             check_as_of(state, max((lower.time or 0) - 1, 0))

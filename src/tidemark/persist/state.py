@@ -6,6 +6,11 @@
     retired --- parts that compaction replaced, waiting until no lease can still read them
     floor ----- parts staged before it and appended by nobody are given up, and deleted
 
+One shard may be the *log* of others, which follow it. An append to the log says in the same commit
+how far they are all complete with that (`lead`), but for the few that it names: those get updates
+by appends of their own. So one write moves the progress of any number of shards. A follower's own
+upper is where its last append ended; `upper_by` tells how far it can be read.
+
 Invariants, relied upon everywhere. `check` finds a state that breaks one, `check_step` a commit
 that would.
     S1  batches are contiguous, begin at the minimum time and end at upper
@@ -15,6 +20,7 @@ that would.
     S4  a part is referenced once: by `batches` or by `retired`
     S5  since is not beyond any hold, nor a batch's since beyond the shard's
     S6  schemas only grow, each by nullable columns at the end; every part names one of them
+    S7  a log says nothing of times that it has not reached, and what it said it does not take back
 """
 
 from __future__ import annotations
@@ -122,6 +128,15 @@ class Retired(msgspec.Struct, frozen=True, array_like=True):
     seqno: int
 
 
+class Lead(msgspec.Struct, frozen=True, array_like=True):
+    """What the last append to a log, [lower, upper), means for the shards that follow it: they are
+    complete to `upper`, those in `but` to `lower` and from there on as their own appends say."""
+
+    lower: Frontier
+    upper: Frontier
+    but: tuple[str, ...] = ()
+
+
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     shard_id: str
     seqno: int = -1
@@ -138,6 +153,10 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     floor: int = 0
     born: int = 0
     """A random number by which it is told from others that had or will have its name."""
+    follows: str = ""
+    """The log whose progress is this shard's; set once."""
+    lead: Lead | None = None
+    """Of a log."""
 
     @property
     def exists(self) -> bool:
@@ -147,6 +166,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_tombstone(self) -> bool:
         return self.since.is_empty and self.upper.is_empty and not self.batches
+
+    @property
+    def appended(self) -> Frontier:
+        """Where its own batches end, however far a log says that it is complete."""
+        return self.batches[-1].upper if self.batches else Frontier.MIN
 
     @property
     def parts(self) -> Iterator[Part]:
@@ -167,13 +191,26 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return live | {retired.key for retired in self.retired}
 
 
+def upper_by(log: State, state: State) -> Frontier:
+    """How far `state`, which follows `log`, is complete.
+
+    The log must have been looked at first: what it calls complete is then in the state, whatever
+    came in between. The other way round, an append in between would be missed.
+    """
+    if log.lead is None:
+        return state.upper
+    led = log.lead.lower if state.shard_id in log.lead.but else log.lead.upper
+    return max(state.upper, led)
+
+
 def check(state: State) -> State:
-    """The state itself, if S1 and S3 to S6 hold."""
+    """The state itself, if S1 and S3 to S7 hold."""
     _check_batches(state, state.batches, Frontier.MIN)
     live = [part.key for part in state.parts if part.key is not None]
     if len(state.keys) < len(live) + len(state.retired):
         raise _broken(state, "a part is referenced twice", "S4")
     _check_holds(state)
+    _check_lead(state)
     return state
 
 
@@ -193,6 +230,9 @@ def check_step(old: State, new: State) -> State:
     start = new.batches[same - 1].upper if same else Frontier.MIN
     _check_batches(new, new.batches[same:], start)
     _check_holds(new)
+    _check_lead(new)
+    if old.lead is not None and (new.lead is None or not old.lead.upper <= new.lead.upper):
+        raise _broken(new, "what it said to its followers would go back", "S7")
     return new
 
 
@@ -221,6 +261,11 @@ def _check_holds(state: State) -> None:
     for name, hold in state.holds.items():
         if hold.since < state.since and not state.is_tombstone:
             raise _broken(state, f"since {state.since} passed the hold {name} {hold.since}", "S5")
+
+
+def _check_lead(state: State) -> None:
+    if state.lead is not None and not state.lead.lower <= state.lead.upper <= state.upper:
+        raise _broken(state, f"leads its followers beyond its own upper {state.upper}", "S7")
 
 
 def _broken(state: State, what: str, invariant: str) -> Corruption:

@@ -1,7 +1,8 @@
 """Waiting for commits, of this process and of others, without polling.
 
 Consensus rings when a shard has a new version (`Consensus.watch`); whoever waits for that shard
-looks again. Ringing is best effort, so waiters also look by themselves once in a while.
+looks again, and so does who waits for a shard that follows it. Ringing is best effort, so waiters
+also look by themselves once in a while.
 """
 
 from __future__ import annotations
@@ -28,13 +29,24 @@ class Watch:
         self._clock = clock
         self._lock = threading.Lock()
         self._waiters: dict[str | None, set[Callable[[], None]]] = {}
+        self._followers: dict[str, set[str]] = {}
         self._stop: Callable[[], None] | None = None
         self.closed = False
+
+    def follow(self, shard_id: str, log_id: str) -> None:
+        """From now on a new version of the log wakes those who wait for the shard, too."""
+        if shard_id not in self._followers.get(log_id, ()):
+            with self._lock:
+                self._followers.setdefault(log_id, set()).add(shard_id)
 
     def ring(self, shard_id: str | None) -> None:
         """Wake who waits for this shard (None: for any)."""
         with self._lock:
-            keys = (shard_id, None) if shard_id is not None else tuple(self._waiters)
+            if shard_id is None:
+                keys = set(self._waiters)
+            else:
+                followers = self._followers.get(shard_id, set())
+                keys = {shard_id, None} | (followers & self._waiters.keys())
             wake = [waiter for key in keys for waiter in self._waiters.get(key, ())]
         for waiter in wake:
             waiter()

@@ -85,27 +85,36 @@ class WriteHandle:
         discard(self._machine, self._stager, batch)
 
     def compare_and_append(
-        self, updates: Appendable, *, lower: Frontier, upper: Frontier, token: str | None = None
+        self,
+        updates: Appendable,
+        *,
+        lower: Frontier,
+        upper: Frontier,
+        token: str | None = None,
+        leading: tuple[str, ...] | None = None,
     ) -> Appended | UpperMismatch:
         """Append as the batch [lower, upper) if and only if the shard's upper is `lower`.
 
         `updates` is a table, batches staged before here or elsewhere (kept by the caller if the
         append loses or fails), or None for progress alone. A caller that is left unsure by
         `Indeterminate` may repeat its last append with the same `token`: it happens once.
+
+        With `leading`, the shards that follow this one are complete to `upper` by this very append,
+        but for the ones that it names: they are when they have been appended to themselves.
         """
         token = self._token(token)
         check_frontiers(self.shard_id, lower, upper)
         if not isinstance(updates, pa.Table):
             staged = fuse(self.shard_id, self._staged(updates))
             self._check_there(staged)
-            return self._append(staged, lower, upper, token)
+            return self._append(staged, lower, upper, token, leading)
         self._check_bounds(updates, lower, upper)
         # Losing is cheap to foresee and dear to find out after writing parts.
         if not token.startswith(GIVEN) and lower < self.upper:
             return UpperMismatch(self.fetch_upper())
         staged = self._stage(updates)
         # After an error the parts stay: the append may have happened.
-        outcome = self._append(staged, lower, upper, token)
+        outcome = self._append(staged, lower, upper, token, leading)
         if isinstance(outcome, UpperMismatch) or token.startswith(GIVEN):
             self.discard(staged)  # It lost, or its first attempt had succeeded.
         return outcome
@@ -147,6 +156,12 @@ class WriteHandle:
             current = outcome[0]
         return current
 
+    def follow(self, log_id: str) -> None:
+        """Leave it to a log to say how far this shard is complete: whoever appends to the log
+        (`leading`) also appends here what there is for this shard, before the next one."""
+        self.register()  # It may be read before anything is appended.
+        self._machine.apply("follow", lambda state: commands.follow(state, log_id))
+
     def evolve_schema(self, schema: pa.Schema) -> SchemaMismatch | None:
         """Go on with rows of `schema`, which has more nullable columns at the end.
 
@@ -184,7 +199,12 @@ class WriteHandle:
         return self._stager.stage(updates, schema=number, inline=inline)
 
     def _append(
-        self, staged: Staged, lower: Frontier, upper: Frontier, token: str
+        self,
+        staged: Staged,
+        lower: Frontier,
+        upper: Frontier,
+        token: str,
+        leading: tuple[str, ...] | None = None,
     ) -> Appended | UpperMismatch:
         self.register()
         flushed = self._flush_inline(staged)
@@ -202,6 +222,7 @@ class WriteHandle:
                     expires_ms=FOR_GOOD
                     if self._lasting
                     else clock.now_ms() + config.writer_lease_ms,
+                    leading=leading,
                 ),
             )
         if isinstance(outcome, UpperMismatch):

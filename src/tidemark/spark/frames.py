@@ -152,11 +152,11 @@ def delta(
     if low is None or not lower <= upper:
         raise InvalidUsage(f"no interval: from {lower} to {upper}")
     reader = client.open_reader(shard_id)
+    reached = reader.upper
+    if not upper <= reached:
+        raise InvalidUsage(f"shard {shard_id} is complete to {reached}, not {upper}")
     with reader.lease(max(low - 1, 0) if low else None) as lease:
-        state = lease.state
-        if not upper <= state.upper:
-            raise InvalidUsage(f"shard {shard_id} is complete to {state.upper}, not {upper}")
-        scan = _Scan(spark, client, state, low, high, filter)
+        scan = _Scan(spark, client, lease.state, low, high, filter)
         ok = scan.updates(TIME, DIFF)
         if consolidated:
             ok = _summed(ok, [*scan.names, TIME])

@@ -5,11 +5,23 @@ All tables of a timeline share one commit log, a shard whose rows are encoded ba
     txns     (table shard, Arrow IPC bytes)  at commit time t        the commit point
     tables   the same updates at t, applied from the log             what everyone reads
 
-A commit is one append to the log. From there it is applied to each table it touches, and every
-other table's upper is advanced alongside; the next commit retracts it from the log. So the log
-never holds more than one commit, and nothing is retracted before it is applied. A crash in between
-is mended at the next start: what the log holds is applied again (`append` cuts off what is there).
-Readers need no knowledge of the log: a table is readable at t only once its own upper has passed t.
+A commit is one append to the log, and from there one to each table that it touches. The tables
+follow the log (`persist.state`): the append to it says that they are all complete past t, but for
+the ones that it names, which are once they have their updates. So a commit costs what it touches,
+however many tables there are, and one that touches none costs one append:
+
+    commit                  txns: upper, lead            a                      b
+    rows for a at 5         [6], all to 6 but a          [6]                    [1], complete to 6
+    nothing at 7            [8], all to 8                [6], complete to 8     [1], complete to 8
+    rows for a, b at 8      [9], all to 9 but a, b       [9]                    [9]
+
+    T1  a commit is applied to all tables that it touches before the next one is appended
+    T2  an append to a table is of what the log holds; nobody else appends to it
+
+By T1 the log never holds more than one commit: each retracts the one before. A crash before it was
+applied leaves the tables that it touches complete up to the commit and no further; at the next start
+what the log holds is applied again (`append` cuts off what is there), before anything is committed.
+By T2 whatever a table's own upper is, all before it was applied, and nothing came since.
 
 The log's upper is also the timeline's clock (`oracle`): commit times strictly increase, and all
 that is before the upper has happened.
@@ -54,7 +66,7 @@ class Tables:
         self._tables: dict[str, WriteHandle] = {}
         self._upper = self._log.fetch_upper()
         self._logged = self._log.schema.empty_table()
-        self._unapplied: dict[str, pa.Table] | None = None
+        self._unapplied: dict[str, pa.Table] = {}
 
     @property
     def upper(self) -> Frontier:
@@ -64,13 +76,16 @@ class Tables:
     def open(self, shards: dict[str, pa.Schema], *, not_before: int = 0) -> None:
         """Take charge of the tables that exist, and apply what a crash left unapplied.
 
-        The commit that begins the new charge fences out whoever had it before.
+        The commit that begins the new charge fences out whoever had it before. Tables from before
+        they followed the log begin to when they have all that is in it.
         """
         for shard_id, schema in shards.items():
             self._tables[shard_id] = self._client.open_writer(shard_id, schema=schema)
         while True:
             try:
                 self._recover()
+                for writer in self._tables.values():
+                    writer.follow(self._log.shard_id)
                 self.commit([], not_before=not_before)
                 return
             except (Fenced, AsOfBeforeSince):
@@ -81,6 +96,7 @@ class Tables:
         """Begin a table: it is empty up to now. Returns the first time at which it is readable."""
         writer = self._client.open_writer(shard_id, schema=schema)
         writer.advance_upper(self._upper)
+        writer.follow(self._log.shard_id)
         self._tables[shard_id] = writer
         assert self._upper.time is not None
         return max(self._upper.time - 1, 0)
@@ -120,7 +136,7 @@ class Tables:
         )
         applied = with_time(negate(self._logged), pa.repeat(time, self._logged.num_rows))
         outcome = self._log.compare_and_append(
-            pa.concat_tables([logged, applied]), lower=lower, upper=upper
+            pa.concat_tables([logged, applied]), lower=lower, upper=upper, leading=tuple(entries)
         )
         if isinstance(outcome, UpperMismatch):
             raise Fenced(
@@ -141,7 +157,7 @@ class Tables:
         self._hold.downgrade(Frontier(max(0, self._upper.time - 1)))
 
     def _recover(self) -> None:
-        """Read what the log holds, and apply it to tables that do not have it yet."""
+        """Apply what the log holds to tables that do not have it yet."""
         self._upper = self._log.fetch_upper()
         if self._upper.time:
             self._logged = self._log_reader.snapshot(self._upper.time - 1)
@@ -151,12 +167,10 @@ class Tables:
             self._apply()
 
     def _apply(self) -> None:
-        """Bring every table up to the log's upper."""
-        if self._unapplied is None:
-            return
-        for shard_id, writer in self._tables.items():
-            updates = self._unapplied.get(shard_id, writer.schema.empty_table())
-            # Only this class writes a table, so whatever its upper is, all before it was applied.
-            outcome = writer.append(updates, lower=Frontier.MIN, upper=self._upper)
-            assert not isinstance(outcome, UpperMismatch), (shard_id, outcome)
-        self._unapplied = None
+        """Give the tables that the last commit touches their updates (T1)."""
+        for shard_id, updates in self._unapplied.items():
+            writer = self._tables.get(shard_id)
+            if writer is not None:  # Else it was dropped.
+                outcome = writer.append(updates, lower=Frontier.MIN, upper=self._upper)
+                assert not isinstance(outcome, UpperMismatch), (shard_id, outcome)
+        self._unapplied = {}

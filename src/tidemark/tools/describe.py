@@ -70,6 +70,7 @@ def _row(state: State, name: str | None) -> dict[str, Any]:
         "state": lifecycle(state),
         "since": state.since.time,
         "upper": state.upper.time,
+        "follows": state.follows or None,
         "updates": state.rows,
         "bytes": sum(part.size for part in state.parts),
         "inline_bytes": inline,
@@ -146,6 +147,7 @@ def inspected(
         "hold_list": holds,
         "writers": writers,
         "retired": [{"key": each.key, "seqno": each.seqno} for each in state.retired],
+        "appended": state.appended.time,
         "floor_ms": state.floor,
         "log": {
             "first_seqno": log[0].seqno if log else None,
@@ -219,6 +221,9 @@ def print_inspected(shard: dict[str, Any]) -> None:
     log = shard["log"]
     out.print(f"shard     {shard['id']}{relation} ({shard['state']})", markup=False)
     out.print(f"readable  from {frontier(shard['since'])}, complete to {frontier(shard['upper'])}")
+    if shard["follows"]:
+        own = frontier(shard["appended"])
+        out.print(f"follows   {shard['follows']}; its own appends end at {own}", markup=False)
     size_ = f"{size(shard['bytes'])}, of which {size(shard['inline_bytes'])} inside the state"
     out.print(f"contents  {shard['updates']:,} updates, {size_}")
     out.print(f"key       {', '.join(shard['key']) or '(none)'}", markup=False)

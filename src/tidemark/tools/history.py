@@ -77,6 +77,11 @@ def _changes(diff: Diff) -> list[str]:
         changes.append(f"{len(diff.forgotten)} retired parts deleted")
     if not isinstance(diff.floor, UnsetType):
         changes.append(f"floor {moment(diff.floor)}")
+    if not isinstance(diff.follows, UnsetType):
+        changes.append(f"follows {diff.follows}")
+    if not isinstance(diff.lead, UnsetType):
+        but = f" but {', '.join(diff.lead.but)}" if diff.lead.but else ""
+        changes.append(f"followers complete to {diff.lead.upper}{but}")
     return changes
 
 
