@@ -59,7 +59,15 @@ names = st.sampled_from(["a", "b", "c"])
 small = st.integers(0, 5)
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), names, st.integers(1, 3), st.integers(0, 2), st.booleans()),
+        st.tuples(
+            st.just("append"),
+            names,
+            st.integers(1, 3),
+            st.integers(0, 2),
+            st.booleans(),
+            st.sampled_from([None, (), ("x",), ("x", "y")]),
+        ),
+        st.tuples(st.just("follow"), st.sampled_from(["log", "s"])),
         st.tuples(st.just("merge"), small, st.integers(1, 4), st.booleans()),
         st.tuples(st.just("hold"), names, small, st.sampled_from([None, 0, 1]), small),
         st.tuples(st.just("release"), names),
@@ -79,7 +87,7 @@ def commanded(state: State, step: tuple, number: int) -> State:
     stem = f"s/{number:013d}-"
     match kind:
         case "append":
-            writer, more, parts, inline = given
+            writer, more, parts, inline, leading = given
             lower = state.upper.time
             if lower is None:
                 return state
@@ -91,8 +99,15 @@ def commanded(state: State, step: tuple, number: int) -> State:
             )
             batch = Batch(state.upper, Frontier(lower + more), Frontier.MIN, new, (1,)[: parts - 1])
             return commands.compare_and_append(
-                state, batch, writer=writer, token=f"t{number}", expires_ms=number + 20
+                state,
+                batch,
+                writer=writer,
+                token=f"t{number}",
+                expires_ms=number + 20,
+                leading=leading,
             )[0]
+        case "follow":
+            return commands.follow(state, *given)[0]
         case "merge":
             first, width, keep = given
             merged = state.batches[first : first + width]
@@ -186,7 +201,7 @@ def test_a_rollup_is_the_state(steps):
 
 
 def test_a_diff_that_does_not_follow_is_refused():
-    states = [new for _, new in lived([("append", "a", 1, 1, False)] * 3)]
+    states = [new for _, new in lived([("append", "a", 1, 1, False, None)] * 3)]
     diffs = [
         decode("s", Versioned(n.seqno, encode(o, n, "x", rollup=False))) for o, n in pairs(states)
     ]
@@ -303,7 +318,7 @@ class TestTrouble:
     @settings(PROPERTY, max_examples=50)
     def test_every_cut_is_found(self, data):
         """A version that lost its end is never taken for another one."""
-        old, new = list(lived([("append", "a", 1, 2, False)]))[-1]
+        old, new = list(lived([("append", "a", 1, 2, False, ("x",))]))[-1]
         whole = encode(old, new, "append", rollup=data.draw(st.booleans()))
         cut = data.draw(st.integers(0, len(whole) - 1))
         with pytest.raises(Corruption):

@@ -16,6 +16,7 @@ from tidemark.persist import Config, PersistClient
 from tidemark.persist.updates import updates_schema
 
 ROWS = pa.schema([("k", pa.string()), ("n", pa.int64())])
+CHANGED = ("since", "upper", "key", "floor", "follows", "lead")
 
 
 def newest_state(consensus: Path, shard: str) -> dict:
@@ -30,7 +31,7 @@ def newest_state(consensus: Path, shard: str) -> dict:
 
 
 def applied(state: dict, diff: dict) -> dict:
-    state = {**state, **{f: diff[f] for f in ("since", "upper", "key", "floor") if f in diff}}
+    state = {**state, **{f: diff[f] for f in CHANGED if f in diff}}
     state["schemas"] = [*state.get("schemas", []), *diff.get("schemas", [])]
     batches = list(state.get("batches", []))
     if "batches" in diff:
@@ -82,6 +83,41 @@ def test_another_program_reads_the_shard(tmp_path: Path, rollup_every: int):
         ours = client.open_reader("s").snapshot(as_of).drop_columns(["_time"]).to_pylist()
         expected = {tuple(v for n, v in row.items() if n != "_diff"): row["_diff"] for row in ours}
         assert collection(tmp_path / "blob", state, as_of) == expected
+
+
+def complete(state: dict, log: dict) -> int:
+    """Up to where a shard that follows a log can be read."""
+    (upper,) = state.get("upper", [0])
+    if "lead" not in log:
+        return upper
+    (lower,), (led,), but = log["lead"]
+    return max(upper, lower if state["shard_id"] in but else led)
+
+
+@pytest.mark.parametrize("rollup_every", [1, 7, 128])
+def test_another_program_knows_how_far_a_follower_is_complete(tmp_path: Path, rollup_every: int):
+    client = PersistClient.open(
+        blob=f"file://{tmp_path}/blob",
+        consensus=f"sqlite://{tmp_path}/c.db",
+        config=Config(rollup_every=rollup_every),
+    )
+    log = client.open_writer("log", schema=ROWS)
+    writers = {shard: client.open_writer(shard, schema=ROWS) for shard in ("a", "b")}
+    for writer in writers.values():
+        writer.follow("log")
+    for time in range(0, 30, 3):
+        touched = ("a", "b")[: time % 3 + time // 3 % 3]
+        lower, upper = log.fetch_upper(), Frontier(time + 1)
+        log.compare_and_append(None, lower=lower, upper=upper, leading=touched)
+        for shard in (None, *touched):
+            if shard is not None:
+                table = updates(time, writers[shard].schema)
+                writers[shard].append(table, lower=Frontier.MIN, upper=upper)
+            led = newest_state(tmp_path / "c.db", "log")
+            for each in writers:
+                state = newest_state(tmp_path / "c.db", each)
+                assert state["follows"] == "log"
+                assert complete(state, led) == client.state(each).upper.time
 
 
 def updates(time: int, schema: pa.Schema) -> pa.Table:

@@ -32,7 +32,7 @@ from tidemark.persist.fsck import Locations, Report, fsck, strays
 from tidemark.persist.gc import collect
 from tidemark.persist.part import read_chunks, read_part
 from tidemark.persist.runs import schema_of
-from tidemark.persist.state import ColumnStats, Part, Retired, State
+from tidemark.persist.state import ColumnStats, Lead, Part, Retired, State
 
 ROWS = pa.schema([("k", pa.int64()), ("t", pa.string()), ("x", pa.float64())])
 SMALL = Config(
@@ -303,6 +303,8 @@ STEPS: dict[str, tuple[str, Callable]] = {
     "upper goes back": ("S2", lambda d: replace(d, upper=Frontier(1))),
     "upper without a batch": ("L3", lambda d: replace(d, upper=Frontier(99))),
     "a hold changes the floor": ("L3", lambda d: replace(d, floor=7)),
+    "a hold follows a log": ("L3", lambda d: replace(d, follows="txns")),
+    "a hold leads followers": ("L3", lambda d: replace(d, lead=Lead(Frontier(0), Frontier(1)))),
     "a hold changes the key": ("L3", lambda d: replace(d, key=("t",))),
     "a hold retires a part": ("L3", lambda d: replace(d, retired=(Retired("s1/x", 1),))),
     "a hold drops a writer": ("L3", lambda d: replace(d, writers=dict.fromkeys(WRITERS))),
@@ -386,6 +388,10 @@ BATCHES: dict[str, tuple[str, Callable[[State], State]]] = {
     "a schema that shrinks": (
         "S6",
         lambda s: replace(s, schemas=(*s.schemas, schema_of(s).remove(1).serialize().to_pybytes())),
+    ),
+    "leads further than it is": (
+        "S7",
+        lambda s: replace(s, lead=Lead(s.upper, Frontier((s.upper.time or 0) + 1))),
     ),
     "a key that is no column": ("S6", lambda s: replace(s, key=("nope",))),
     "retired in the future": ("H", lambda s: replace(s, retired=(Retired("s1/x", 99),))),

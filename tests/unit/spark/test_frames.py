@@ -47,6 +47,28 @@ def test_frames_are_the_model(
     client.close()
 
 
+def test_a_shard_that_follows_a_log(spark: SparkSession, client: PersistClient, eager):
+    """Nothing was appended to it for long, and it is readable at the log's last time."""
+    log = client.open_writer("log", schema=pa.schema([("s", pa.string())]))
+    writer = client.open_writer("idle", schema=pa.schema([("n", pa.int64())]))
+    writer.follow("log")
+    log.compare_and_append(None, lower=Frontier(0), upper=Frontier(4), leading=("idle",))
+    table = as_updates(pa.table({"n": [1, 2]}), time=3)
+    writer.compare_and_append(table, lower=Frontier(0), upper=Frontier(4))
+    log.compare_and_append(None, lower=Frontier(4), upper=Frontier(900), leading=())
+    with snapshot(spark, client, "idle", 899) as found:
+        assert sorted(row["n"] for row in found.ok.collect()) == [1, 2]
+    with rows(spark, client, "idle", 899) as found:
+        assert sorted(row["n"] for row in found.ok.collect()) == [1, 2]
+    with delta(spark, client, "idle", Frontier(4), Frontier(900)) as found:
+        assert found.ok.collect() == []
+    with (
+        pytest.raises(InvalidUsage, match=r"complete to \[900\], not \[901\]"),
+        delta(spark, client, "idle", Frontier(4), Frontier(901)),
+    ):
+        pass
+
+
 def check(spark: SparkSession, world: World) -> None:
     since = world.client.state("s").since.time or 0
     as_of = world.time - 1 if world.rng.random() < 0.6 else world.rng.randrange(since, world.time)

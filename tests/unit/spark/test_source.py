@@ -281,3 +281,16 @@ def test_an_error_in_the_collection_fails_the_read(
     assert read(sourced, where, as_of=0).count() >= 1
     with pytest.raises(PySparkException, match="division by zero"):
         read(sourced, where, as_of=1).count()
+
+
+def test_a_shard_that_follows_a_log_is_read_at_the_logs_last_time(
+    sourced: SparkSession, where: dict[str, str], client: PersistClient
+):
+    log = client.open_writer("log", schema=pa.schema([("s", pa.string())]))
+    writer = client.open_writer("s", schema=ROWS)
+    writer.follow("log")
+    table = as_updates(pa.table({"id": [1], "name": ["n1"]}), time=3)
+    writer.compare_and_append(table, lower=Frontier(0), upper=Frontier(4))
+    log.compare_and_append(None, lower=Frontier(0), upper=Frontier(900), leading=())
+    assert [row["id"] for row in read(sourced, where).collect()] == [1]
+    assert [row["id"] for row in read(sourced, where, as_of=899).collect()] == [1]

@@ -1,0 +1,61 @@
+"""How far control lets history go: not held back by tables that nobody writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tidemark.clock import ManualClock
+from tidemark.control.catalog import Item
+from tidemark.control.coordinator import Coordinator
+from tidemark.frontier import Frontier
+from tidemark.persist import DIFF, MemBlob, MemConsensus, PersistClient
+from tidemark.storage.tables import Write
+from tidemark.types import BIGINT, Column, arrow_schema
+
+START = 1_000_000
+DAY = 86_400_000
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+    client = PersistClient(MemBlob(), MemConsensus(), clock=ManualClock(START))
+    yield Coordinator(client, data=tmp_path, blob="mem://", consensus="mem://", spark_master="")
+    client.close()
+
+
+def create(coordinator: Coordinator, name: str) -> str:
+    columns = (Column("n", BIGINT),)
+    (id_,) = coordinator.catalog.next_ids()
+    readable = coordinator.timeline.tables.create(id_, arrow_schema(columns))
+    coordinator._hold(id_, readable)
+    coordinator.catalog.add(Item(id_, name, "table", "", columns=columns, shard=id_))
+    return id_
+
+
+def test_an_idle_table_keeps_nobodys_history_and_costs_nothing(coordinator: Coordinator):
+    idle, busy = create(coordinator, "idle"), create(coordinator, "busy")
+    client, tables = coordinator.client, coordinator.timeline.tables
+    row = pa.table({"n": [1], DIFF: pa.array([1], pa.int64())})
+    tables.commit([Write(idle, row)], not_before=START + 1)
+    coordinator._allow_compaction(coordinator.timeline.read_ts - 1)
+    for day in range(2, 5):
+        tables.commit([Write(busy, row)], not_before=START + day * DAY)
+        coordinator._allow_compaction(coordinator.timeline.read_ts)
+    now, before = coordinator.timeline.read_ts, client.state(idle)
+    assert client.state(busy).since == Frontier(now)
+    assert before.upper == Frontier(now + 1)
+    # All there is of it lies at one time already.
+    assert before.since == Frontier(START + 1)
+    tables.commit([], not_before=now + DAY)
+    coordinator._allow_compaction(coordinator.timeline.read_ts)
+    assert client.state(idle).seqno == before.seqno
+    assert client.open_reader(idle).snapshot(now + DAY)["n"].to_pylist() == [1]
+    # It may be claimed by a new view at the present, and goes on when it is written to.
+    assert coordinator._claim("dataflow-x", [idle, busy]) == coordinator.timeline.read_ts
+    tables.commit([Write(idle, row)])
+    coordinator._allow_compaction(coordinator.timeline.read_ts)
+    assert client.state(idle).since == Frontier(now + DAY)
