@@ -129,6 +129,18 @@ def kafka(
 
 
 @bench_app.command()
+def tables(
+    quick: Annotated[bool, typer.Option(help="Fewer commits.")] = False,
+) -> None:
+    """A commit of one row, and of nothing, with 2 tables and with 200."""
+    from tidemark.bench.tables import run
+    from tidemark.logs import configure_logging
+
+    configure_logging(logging.WARNING)
+    _run(lambda: run(quick=quick))
+
+
+@bench_app.command()
 def views(
     quick: Annotated[bool, typer.Option(help="Fewer ticks, smaller state.")] = False,
     spark_master: Master = "local[*]",

@@ -149,7 +149,7 @@ def diff(old: State, new: State) -> Diff:
         forgotten=forgotten,
         floor=_changed(old.floor, new.floor),
         follows=_changed(old.follows, new.follows),
-        lead=UNSET if new.lead is None else _changed(old.lead, new.lead),
+        lead=UNSET if new.lead is None or new.lead == old.lead else new.lead,
     )
 
 

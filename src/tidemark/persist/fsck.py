@@ -334,7 +334,9 @@ class _Fsck:
             if retired.seqno > state.seqno:
                 self.error("H", retired.key, f"was retired by version {retired.seqno}, to come")
         if state.follows and self._consensus.head(state.follows) is None:
-            message = f"follows {state.follows}, which is not there: it can be read to {state.upper}"
+            message = (
+                f"follows {state.follows}, which is not there: it can be read to {state.upper}"
+            )
             self.error("S7", self._shard_id, message, RESTORE_LOG)
         ahead = state.at_ms - self._clock.now_ms()
         if ahead > 60_000:

@@ -78,7 +78,7 @@ class TestCommands:
         assert (self.FOLLOWER.follows, self.FOLLOWER.seqno) == ("log", 4)
         assert commands.follow(self.FOLLOWER, "log")[0] is self.FOLLOWER
 
-    @pytest.mark.parametrize("state, log", [(FOLLOWER, "other"), (State("log"), "log")])
+    @pytest.mark.parametrize(("state", "log"), [(FOLLOWER, "other"), (State("log"), "log")])
     def test_it_follows_one_log_that_is_another_shard(self, state: State, log: str):
         with pytest.raises(InvalidUsage, match="cannot follow"):
             commands.follow(state, log)
@@ -105,7 +105,7 @@ class TestCommands:
                 check_step(old, State("log", seqno=1, at_ms=2, lead=lead))
 
     @pytest.mark.parametrize(
-        "own, lead, complete",
+        ("own", "lead", "complete"),
         [
             (3, None, 3),
             (3, Lead(Frontier(5), Frontier(9)), 9),
