@@ -23,8 +23,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.cimpl import OFFSET_BEGINNING
 from pyspark.sql import SparkSession
-
 from serving import eventually
+
 from tidemark.errors import DataError, Fenced, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient

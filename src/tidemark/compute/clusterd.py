@@ -152,7 +152,6 @@ class Replica:
             client=self.client,
             spark=self.spark,
             folder=self._folder,
-            topic_id=spec.topic_id,
         )
         return Ingestion(
             spec.id,

@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
-import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -42,8 +41,6 @@ from tidemark.storage.remap import Offsets
 from tidemark.storage.source import Output, Statistics, Stretch, held_from_the_beginning
 from tidemark.types import arrow_schema
 
-log = structlog.get_logger("kafka")
-
 FEW_MESSAGES = 50_000
 """Up to this many come back to the driver."""
 
@@ -65,15 +62,14 @@ class KafkaUpstream:
         client: PersistClient,
         spark: SparkSession,
         folder: Path | str,
-        topic_id: str | None = None,
     ):
-        """`folder` is for arrangements; `topic_id` is the topic's, if it was known before."""
+        """`folder` is for arrangements."""
         source.check()
         self._source = source
         self._broker = broker
         self._client = client
         self._folder = str(folder)
-        self._topic_id = topic_id
+        self._topic_id = source.topic_id
         self._small, self._large = _sessions(spark)
         self._key = tuple(c.name for c in source.key_columns) if source.envelope != "none" else ()
         self.outputs = {TABLE: Output(arrow_schema(source.columns), self._key)}
@@ -154,11 +150,11 @@ class KafkaUpstream:
         seen = Observation()
         messages = self._broker.read(self._small if few else self._large, ranges)
         schemas = self._schemas(messages)
-        size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
+        bytes_ = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
         if few:
             # One task reads them all: small jobs are made of exchanges more than of anything else.
             messages = messages.coalesce(1)
-        messages = messages.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(size).alias("size"))
+        messages = messages.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(bytes_).alias("size"))
         updates = self._envelope(schemas).updates(messages, stretch.bindings)
         batch = (self._few if few else self._many)(updates, writer, stretch)
         try:
