@@ -197,10 +197,10 @@ async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource
     name = statement.name[-1]
     progress = statement.progress or (*statement.name[:-1], f"{name}_progress")
 
-    def make(ids: list[str]) -> list[Item]:
+    def make(ids: list[str]) -> tuple[list[Item], KafkaSource]:
         id_, progress_id = ids
         own = msgspec.structs.replace(source, id=id_, remap=f"{id_}-remap", output=id_)
-        return [
+        items = [
             Item(
                 id_,
                 name,
@@ -209,7 +209,6 @@ async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource
                 columns=source.columns,
                 shard=own.output,
                 depends=uses.ids,
-                source=own,
                 uses=uses,
             ),
             Item(
@@ -222,6 +221,7 @@ async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource
                 parent=id_,
             ),
         ]
+        return items, own
 
     await coordinator.create_source([statement.name, progress], make)
 
@@ -257,16 +257,10 @@ async def create_sink(coordinator: Coordinator, statement: s.CreateSink) -> None
 
     depends = (relation.id, connection.id)
 
-    def make(id_: str, name: str, own: str, as_of: int) -> Item:
-        return Item(
-            id_,
-            name,
-            "sink",
-            statement.sql,
-            depends=depends,
-            sink=msgspec.structs.replace(sink, id=own, as_of=as_of),
-            uses=Uses(connection.id),
-        )
+    def make(id_: str, name: str, own: str, as_of: int) -> tuple[Item, KafkaSink]:
+        uses = Uses(connection.id)
+        item = Item(id_, name, "sink", statement.sql, depends=depends, work=own, uses=uses)
+        return item, msgspec.structs.replace(sink, id=own, as_of=as_of)
 
     await coordinator.create_sink(statement.name, shard, depends, make)
 

@@ -53,6 +53,7 @@ class Diff(msgspec.Struct, frozen=True, omit_defaults=True):
     retired: tuple[Retired, ...] = ()
     forgotten: tuple[str, ...] = ()
     floor: int | UnsetType = UNSET
+    rendition: int | UnsetType = UNSET
 
 
 class Version(NamedTuple):
@@ -146,6 +147,7 @@ def diff(old: State, new: State) -> Diff:
         retired=retired,
         forgotten=forgotten,
         floor=_changed(old.floor, new.floor),
+        rendition=_changed(old.rendition, new.rendition),
     )
 
 
@@ -174,6 +176,8 @@ def patch(state: State, diff: Diff) -> State:
         writers=_merged(state.writers, diff.writers),
         retired=retired + diff.retired,
         floor=_or(diff.floor, state.floor),
+        rendition=_or(diff.rendition, state.rendition),
+        born=state.born,
     )
 
 

@@ -91,7 +91,12 @@ def commanded(state: State, step: tuple, number: int) -> State:
             )
             batch = Batch(state.upper, Frontier(lower + more), Frontier.MIN, new, (1,)[: parts - 1])
             return commands.compare_and_append(
-                state, batch, writer=writer, token=f"t{number}", expires_ms=number + 20
+                state,
+                batch,
+                writer=writer,
+                token=f"t{number}",
+                expires_ms=number + 20,
+                rendition=state.rendition + number % 2,
             )[0]
         case "merge":
             first, width, keep = given
@@ -129,7 +134,7 @@ def commanded(state: State, step: tuple, number: int) -> State:
 
 def lived(steps: list[tuple]) -> Iterator[tuple[State, State]]:
     """A shard's life, commit by commit, as `machine` makes it: each state and the next."""
-    state = State("s")
+    state = State("s", born=7)
     first = commands.register_schema(state, SCHEMAS[0], ("k",))[0]
     new = replace(first, at_ms=1)
     yield state, new

@@ -361,6 +361,8 @@ def test_statistics(spark: SparkSession, tmp_path: Path, path: str) -> None:
     assert (found.messages_received, found.bytes_received) == (3, 3 * (9 + 13))
     assert (found.updates_committed, found.updates_staged) == (3, 3)
     assert (found.offset_known, found.offset_committed) == (3, 3)
+    assert (found.inserts, found.retractions) == (2, 1)
+    assert (found.error_inserts, found.error_retractions) == (0, 0)
     assert found.snapshot_committed
     assert found.rehydration_ms is not None
 
