@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -36,19 +37,27 @@ def messages_of(kafka: KafkaServer, topic: str) -> list[dict[int, Sent]]:
     return found
 
 
-def check_every_binding(client: PersistClient, kafka: KafkaServer, topic: str) -> None:
-    remap = Remap(client, "remap")
-    upper = client.state("out").upper
+def check_every_binding(
+    client: PersistClient,
+    kafka: KafkaServer,
+    topic: str,
+    *,
+    shard: str = "out",
+    remap_shard: str = "remap",
+) -> None:
+    remap = Remap(client, remap_shard)
+    upper = client.state(shard).upper
+    assert upper <= remap.upper
     bindings = remap.bindings(Frontier.MIN, upper)
-    reader = client.open_reader("out")
+    reader = client.open_reader(shard)
     expected = replayed(messages_of(kafka, topic), bindings)
     for binding, wanted in zip(bindings, expected, strict=True):
         found = stored(reader.snapshot(binding.time))
         assert found == wanted, (binding, found.rows - wanted.rows, wanted.rows - found.rows)
 
 
-def keep_history(client: PersistClient) -> None:
-    for shard in ("out", "remap"):
+def keep_history(client: PersistClient, shards: Iterable[str] = ("out", "remap")) -> None:
+    for shard in shards:
         client.open_critical_since(shard, "test").downgrade(Frontier(0))
 
 

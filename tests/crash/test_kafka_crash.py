@@ -6,6 +6,7 @@ In the end the collection is, at every binding, what the messages up to there sa
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from threading import Event, Thread
 
 import pytest
 from confluent_kafka import KafkaException
+from serving import Serving
 
 from kafka_child import open_client
 from kafka_histories import random_message
@@ -28,11 +30,12 @@ from tidemark.storage.kafka.spec import KafkaConnection
 from tidemark.storage.remap import Remap
 
 PARTITIONS = 3
+VICTIMS = ("control", "tidemark.compute.clusterd", "java", "everything", "broker")
 CHILD = Path(__file__).parent.parent / "kafka_child.py"
 
 
 def test_killed_again_and_again(kafka_folder: Path, tmp_path: Path) -> None:
-    run(kafka_folder, tmp_path, events=6)
+    run(kafka_folder, tmp_path, events=4)
 
 
 @pytest.mark.soak
@@ -72,11 +75,89 @@ def run(kafka_folder: Path, folder: Path, *, events: int) -> None:
         for child in children.values():
             child.kill()
     try:
-        assert client.state("out").upper <= Remap(client, "remap").upper
         check_every_binding(client, server, "t")
+        check_reads(client, folder / "reads")
         assert traffic.sent > 100
     finally:
         server.stop()
+
+
+def check_reads(client: PersistClient, notes: Path) -> None:
+    """No process has read what was in the collection when it was started, nor gone back."""
+    remap = Remap(client, "remap")
+    reads = [json.loads(line) for line in notes.read_text().splitlines()]
+    assert reads
+    before: dict[int, dict[str, int]] = {}
+    for read in reads:
+        done = remap.offsets_at(read["upper"] - 1)
+        last = before.setdefault(read["process"], {})
+        for partition, begin in read["begins"].items():
+            assert begin >= max(done.get(int(partition), 0), last.get(partition, 0)), (read, done)
+        last |= read["begins"]
+
+
+def test_a_server_is_killed_with_its_source(kafka_folder: Path, tmp_path: Path) -> None:
+    run_server(kafka_folder, tmp_path, kills=3)
+
+
+@pytest.mark.soak
+def test_a_server_is_killed_for_long(kafka_folder: Path, tmp_path: Path) -> None:
+    run_server(kafka_folder, tmp_path, kills=50)
+
+
+def run_server(kafka_folder: Path, folder: Path, *, kills: int) -> None:
+    """The same through SQL: control, clusterd, its JVM, all of them and the broker are killed."""
+    seed = int(os.environ.get("CRASH_SEED") or SystemRandom().randrange(10**6))
+    print(f"CRASH_SEED={seed}")
+    random = Random(seed)
+    broker = KafkaServer(kafka_folder / f"server-crash-{folder.name}")
+    broker.create_topic("t", partitions=PARTITIONS)
+    server = Serving(folder / "data").start()
+    traffic = Traffic(broker, random.randrange(10**9))
+    try:
+        with server.connect() as connection:
+            connection.execute(
+                f"CREATE CONNECTION k TO KAFKA (BROKER '{broker.bootstrap}', "
+                "SECURITY PROTOCOL 'PLAINTEXT')"
+            )
+            connection.execute(
+                "CREATE SOURCE s FROM KAFKA CONNECTION k (TOPIC 't') "
+                "KEY FORMAT JSON (id bigint, part text) "
+                "VALUE FORMAT JSON (amount bigint, note text) "
+                "ENVELOPE UPSERT WITH (TIMESTAMP INTERVAL '200ms')"
+            )
+            found = connection.execute("SELECT id FROM mz_objects WHERE name = 's'").fetchone()
+        assert found is not None
+        shard, remap_shard = found[0], f"{found[0]}-remap"
+        client = open_client(folder / "data")
+        keep_history(client, (shard, remap_shard))
+        for _ in range(kills):
+            time.sleep(random.uniform(0.5, 4.0))
+            kill(random.choice(VICTIMS), server, broker)
+        traffic.stop()
+        wait_until_caught_up(client, broker, 240, shard=shard, remap_shard=remap_shard)
+        check_every_binding(client, broker, "t", shard=shard, remap_shard=remap_shard)
+        assert traffic.sent > 100
+    finally:
+        traffic.stop()
+        server.destroy()
+        broker.stop()
+
+
+def kill(victim: str, server: Serving, broker: KafkaServer) -> None:
+    match victim:
+        case "control":
+            server.kill_control()
+            server.start()
+        case "everything":
+            server.kill_all()
+            server.start()
+        case "broker":
+            broker.kill()
+            broker.start()
+        case program:
+            for pid in server.pids(program):
+                os.kill(pid, signal.SIGKILL)
 
 
 class Child:
@@ -152,15 +233,22 @@ class Traffic:
                 careful.commit_transaction(10)
 
 
-def wait_until_caught_up(client: PersistClient, server: KafkaServer, seconds: float = 120) -> None:
+def wait_until_caught_up(
+    client: PersistClient,
+    server: KafkaServer,
+    seconds: float = 120,
+    *,
+    shard: str = "out",
+    remap_shard: str = "remap",
+) -> None:
     """Until all that is in the topic is in the collection."""
     broker = KafkaBroker(KafkaConnection(server.bootstrap), "t")
     time.sleep(6.0)  # Transactions that were left open end.
     wanted = {partition: marks.high for partition, marks in broker.marks().items()}
-    remap = Remap(client, "remap")
+    remap = Remap(client, remap_shard)
     deadline = time.monotonic() + seconds
     while True:
-        done = remap.offsets_at((client.state("out").upper.time or 0) - 1)
+        done = remap.offsets_at((client.state(shard).upper.time or 0) - 1)
         if all(done.get(partition, 0) >= high for partition, high in wanted.items()):
             return
         assert time.monotonic() < deadline, f"only {done} of {wanted}"

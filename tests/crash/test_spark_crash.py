@@ -79,7 +79,7 @@ def client(tmp_path: Path) -> Iterator[PersistClient]:
     opened.close()
 
 
-@rounds(2)
+@rounds(1)
 def test_drivers_die_while_they_stage(
     tmp_path: Path, client: PersistClient, chance: random.Random, kills: int
 ):
@@ -109,7 +109,7 @@ def test_drivers_die_while_they_stage(
     check_clean(client, tmp_path, "s")
 
 
-@rounds(2)
+@rounds(1)
 def test_a_copy_is_killed_and_goes_on(
     tmp_path: Path, client: PersistClient, chance: random.Random, kills: int
 ):

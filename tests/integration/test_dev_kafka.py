@@ -138,7 +138,10 @@ def test_spark_writes_and_streams(kafka: KafkaServer, spark: SparkSession) -> No
     assert sorted(row.n for row in found) == list(range(20))
 
 
-@pytest.mark.parametrize("security", ["sasl_plain", "sasl_scram", "tls"])
+@pytest.mark.parametrize(
+    "security",
+    ["sasl_scram", *(pytest.param(each, marks=pytest.mark.soak) for each in ("sasl_plain", "tls"))],
+)
 def test_only_those_who_may_are_let_in(
     security: str, kafka_folder: Path, spark: SparkSession, tmp_path: Path
 ) -> None:

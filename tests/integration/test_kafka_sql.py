@@ -25,7 +25,7 @@ PASSWORD = "tidemark-secret"
 @pytest.fixture
 def topic(kafka: KafkaServer) -> str:
     name = f"sql-{uuid4().hex[:8]}"
-    kafka.create_topic(name, partitions=2)
+    kafka.create_topic(name, partitions=2, retention_ms="-1")  # Some messages are from long ago.
     return name
 
 
@@ -193,7 +193,7 @@ def test_formats_and_included_columns(
         becomes(connection, f"SELECT {column} FROM kf{at}", [(expected,)])
 
     own = f"{topic}-included"
-    kafka.create_topic(own)
+    kafka.create_topic(own, retention_ms="-1")
     headers = [("h", b"one"), ("h", b"two"), ("b", b"\xff")]
     Feed(kafka, own)(b"k", b"v", headers=headers, timestamp=1_700_000_000_123)
     connection.execute(

@@ -23,8 +23,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.cimpl import OFFSET_BEGINNING
 from pyspark.sql import SparkSession
-
 from serving import eventually
+
 from tidemark.errors import DataError, Fenced, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
@@ -496,12 +496,15 @@ def test_secrets_are_not_shown(
     assert "hunter2" not in repr(caught.value) + str(caught.value) + repr(run)
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.soak)])
 def test_killed_again_and_again_while_a_writer_goes_on(
-    kafka: Any, topic: str, client: PersistClient, spark: SparkSession, writer: Writer
+    kafka: Any, topic: str, client: PersistClient, spark: SparkSession, writer: Writer, kills: int
 ) -> None:
     made = sink(kafka, topic)
-    chance = random.Random(7)
-    for _ in range(3):
+    seed = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"CRASH_SEED={seed}")
+    chance = random.Random(seed)
+    for _ in range(kills):
         with child(made, client) as process:
             for _ in range(chance.randrange(1, 8)):
                 writer.write(1)

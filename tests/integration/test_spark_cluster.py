@@ -166,7 +166,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["s3", pytest.param("file", marks=pytest.mark.soak)])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     where = {"blob": f"file://{tmp_path}/blob", "consensus": f"sqlite://{tmp_path}/consensus.db"}
     (tmp_path / "blob").mkdir()

@@ -5,8 +5,8 @@
                fifth of it, have needed
     steady     messages at a constant rate: from the moment that one is produced to the moment that
                it can be read at a sealed time
-    restart    SIGKILL in the middle of that, with many keys: from the moment that Spark is up
-               again to the first append
+    restart    SIGKILL in the middle of a step, with many keys: from the moment that Spark is up
+               again to the first append, and how much of what was read is read again
     interval   1,000 messages a step, with many keys and with few, in turn
 
 On local files and SQLite with full durability.
@@ -196,6 +196,7 @@ class Trial:
         first.wait_for_steps(2)
         load.start()
         first.wait_for_steps(self._size.seconds)
+        first.wait_until_reading()
         first.kill()
         SYSTEM_CLOCK.sleep(1.0)
         second = Child(self._folder, self._broker.bootstrap, "many")
@@ -204,13 +205,12 @@ class Trial:
         second.kill()
         lags = load.lags(first.steps[2:])
         begin = second.steps[0]
-        behind = begin.start_sum - sum(first.steps[-1].offsets.values())
         self._say(f"{len(lags):,} messages at {self._size.rate:,}/s")
         return {
             "freshness_p50_ms": float(np.percentile(lags, 50)),
             "freshness_p99_ms": float(np.percentile(lags, 99)),
             "restart_s": begin.at - second.ready,
-            "reread_intervals": max(0, -behind) / self._size.rate,
+            "reread_intervals": max(0, first.reading - begin.start) / self._size.rate,
         }
 
     @property
@@ -263,19 +263,21 @@ class Opened:
 
 
 class Step(NamedTuple):
-    """Of the child: when a step ended, what it began with, and how far it got."""
+    """Of the child: when a step ended, how many messages were there before, and how far it got."""
 
     at: float
-    start_sum: int
+    start: int
     offsets: dict[int, int]
 
 
 class Child:
-    """A process that runs the source, and says after each step how far it is."""
+    """A process that runs the source, and says before each step how far it will read, and after
+    it how far it is."""
 
     def __init__(self, folder: Path, bootstrap: str, topic: str):
         self.steps: list[Step] = []
         self.ready = 0.0
+        self.reading = 0
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tidemark.bench.kafka", str(folder), bootstrap, topic],
             stdout=subprocess.PIPE,
@@ -283,19 +285,28 @@ class Child:
         )
 
     def wait_for_steps(self, count: int) -> None:
-        output: IO[bytes] | None = self._process.stdout
-        assert output is not None
         until = len(self.steps) + count
         while len(self.steps) < until:
-            line = output.readline()
-            if not line:
-                raise SystemExit("the source has stopped")
-            said = json.loads(line)
-            if "ready" in said:
-                self.ready = said["ready"]
-            else:
-                offsets = {int(p): o for p, o in said["offsets"].items()}
-                self.steps.append(Step(said["at"], said["start"], offsets))
+            self._hear()
+
+    def wait_until_reading(self) -> None:
+        before = self.reading
+        while self.reading == before:
+            self._hear()
+
+    def _hear(self) -> None:
+        output: IO[bytes] | None = self._process.stdout
+        assert output is not None
+        line = output.readline()
+        if not line:
+            raise SystemExit("the source has stopped")
+        match json.loads(line):
+            case {"ready": at}:
+                self.ready = at
+            case {"reading": count}:
+                self.reading = count
+            case {"at": at, "start": start, "offsets": offsets}:
+                self.steps.append(Step(at, start, {int(p): o for p, o in offsets.items()}))
 
     def kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -402,7 +413,10 @@ def _child(folder: str, bootstrap: str, topic: str) -> None:
     with Opened(spark, Path(folder), bootstrap, topic, 1_000) as ingestion:
         while True:
             start = sum(ingestion.committed().values())
-            ingestion.step()
+            upper = ingestion.mint()
+            print(json.dumps({"reading": ingestion.statistics.offset_known}), flush=True)
+            while (written := ingestion.write(upper)) and ingestion.append(written):
+                pass
             said = {"at": SYSTEM_CLOCK.now_ms() / 1_000, "start": start}
             print(json.dumps({**said, "offsets": ingestion.committed()}), flush=True)
             pause = (ingestion.next_mint_ms() - SYSTEM_CLOCK.now_ms()) / 1_000

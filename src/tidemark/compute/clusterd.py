@@ -34,7 +34,6 @@ from tidemark.compute.protocol import (
     Configure,
     DataflowSpec,
     Peek,
-    SourceSpec,
     Statuses,
 )
 from tidemark.compute.worker import Worker, dataflow_worker, sink_worker, source_worker
@@ -43,17 +42,14 @@ from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.spark.compact import large_merges
 from tidemark.spark.session import start_spark
-from tidemark.storage.generated import Generated
-from tidemark.storage.generators import generator
-from tidemark.storage.kafka.broker import KafkaBroker
-from tidemark.storage.kafka.ingest import TABLE, KafkaUpstream
+from tidemark.storage.ingestions import ingestion, secrets_of
 from tidemark.storage.kafka.sink import SinkRun
 from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
-from tidemark.storage.source import Ingestion
+from tidemark.storage.spec import GeneratorSource, Source
 
 log = structlog.get_logger("clusterd")
 
-Spec = DataflowSpec | SourceSpec | KafkaSource | KafkaSink
+Spec = DataflowSpec | Source | KafkaSink
 
 ORPHANED_AFTER = 60.0
 """Seconds without a word from control after which a replica stops."""
@@ -103,14 +99,14 @@ class Replica:
         match spec:
             case DataflowSpec():
                 return dataflow_worker(spec.id, lambda: self._dataflow(spec), self.client)
-            case SourceSpec():
-                return source_worker(spec.id, lambda: self._generated(spec), self.clock)
-            case KafkaSource():
+            case GeneratorSource() | KafkaSource():
                 return source_worker(
                     spec.id,
-                    lambda: self._kafka(spec),
+                    lambda: ingestion(
+                        spec, client=self.client, spark=self.spark, folder=self._folder
+                    ),
                     self.clock,
-                    secrets=_secrets_of(spec),
+                    secrets=secrets_of(spec),
                 )
             case KafkaSink():
                 return sink_worker(
@@ -132,42 +128,6 @@ class Replica:
             spark=self.spark,
             arrangements=self._arrangements,
         )
-
-    def _generated(self, spec: SourceSpec) -> Ingestion:
-        made = generator(spec.kind, dict(spec.options))
-        return Ingestion(
-            spec.id,
-            Generated(made, tick_ms=spec.tick_ms, up_to=spec.up_to),
-            client=self.client,
-            remap=spec.remap,
-            shards=spec.shards,
-            interval_ms=spec.interval_ms,
-        )
-
-    def _kafka(self, spec: KafkaSource) -> Ingestion:
-        broker = KafkaBroker(spec.connection, spec.topic, group=f"tidemark-{spec.id}")
-        upstream = KafkaUpstream(
-            spec,
-            broker,
-            client=self.client,
-            spark=self.spark,
-            folder=self._folder,
-            topic_id=spec.topic_id,
-        )
-        return Ingestion(
-            spec.id,
-            upstream,
-            client=self.client,
-            remap=spec.remap,
-            shards={TABLE: spec.output},
-            interval_ms=spec.interval_ms,
-        )
-
-
-def _secrets_of(spec: KafkaSource) -> list[str]:
-    registries = [f.registry for f in (spec.key, spec.value) if f is not None and f.registry]
-    passwords = [registry.password or "" for registry in registries]
-    return [*spec.connection.secrets.values(), *passwords]
 
 
 class FlightServer(flight.FlightServerBase):

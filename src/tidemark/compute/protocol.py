@@ -10,7 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from tidemark.compute.plan import Plan
-from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
+from tidemark.storage.kafka.spec import KafkaSink
+from tidemark.storage.source import Statistics
+from tidemark.storage.spec import Source
 
 
 class DataflowSpec(msgspec.Struct, frozen=True):
@@ -23,22 +25,9 @@ class DataflowSpec(msgspec.Struct, frozen=True):
     as_of: int
 
 
-class SourceSpec(msgspec.Struct, frozen=True, tag="generator"):
-    """Ingest a load generator into one shard per table."""
-
-    id: str
-    kind: str
-    options: dict[str, str | int]
-    remap: str
-    shards: dict[str, str]
-    tick_ms: int
-    interval_ms: int
-    up_to: int | None = None
-
-
 class Configure(msgspec.Struct, frozen=True):
     dataflows: tuple[DataflowSpec, ...]
-    sources: tuple[SourceSpec | KafkaSource, ...]
+    sources: tuple[Source, ...]
     sinks: tuple[KafkaSink, ...] = ()
 
 
@@ -58,14 +47,14 @@ class CancelPeek(msgspec.Struct, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     """How one dataflow or source is doing; `error` is why it is not running, if it is not, and
-    `failures` how often in a row it has failed; `statistics` are a source's numbers."""
+    `failures` how often in a row it has failed; `statistics` are a source's."""
 
     id: str
     hydrated: bool
     ticks: int
     error: str | None
     failures: int = 0
-    statistics: dict[str, int] = {}
+    statistics: Statistics | None = None
 
 
 class Statuses(msgspec.Struct, frozen=True):

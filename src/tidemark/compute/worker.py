@@ -10,7 +10,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 
-import msgspec
 import structlog
 
 from tidemark.clock import Clock
@@ -50,9 +49,9 @@ class Worker:
         self._thread.start()
 
     def status(self) -> Status:
-        numbers = msgspec.to_builtins(self.statistics) if self.statistics is not None else {}
-        known = {name: int(value) for name, value in numbers.items() if value is not None}
-        return Status(self.id, self.hydrated, self.ticks, self.error, self.failures, known)
+        return Status(
+            self.id, self.hydrated, self.ticks, self.error, self.failures, self.statistics
+        )
 
     def stop(self) -> None:
         self.stopping.set()

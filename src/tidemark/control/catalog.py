@@ -1,8 +1,4 @@
-"""The catalog: what exists. Itself a shard, one row per object, written by one leader at a time.
-
-Its time is a counter of its own: every change is one append at the shard's upper, so a second
-leader's first append makes every later one of the first leader's fail.
-"""
+"""The catalog: what exists. Itself a shard, one row per object, written by one leader at a time."""
 
 from __future__ import annotations
 
@@ -10,22 +6,18 @@ import re
 from typing import Literal
 
 import msgspec
-import pyarrow as pa
 
 from tidemark.compute.plan import Get, Plan
-from tidemark.compute.protocol import SourceSpec
 from tidemark.control.connections import Target, Uses
-from tidemark.errors import AsOfBeforeSince, Fenced, SqlError
-from tidemark.frontier import Frontier
-from tidemark.persist import CRITICAL, DIFF, PersistClient, UpperMismatch, as_updates
-from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
+from tidemark.errors import SqlError
+from tidemark.persist import PersistClient
+from tidemark.storage.definitions import Definitions, read_definitions
 from tidemark.types import Column
 
-SHARD, LOG_SHARD = "catalog", "txns"
-SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("definition", pa.string())])
-LEADER = "leader"
+SHARD, STORAGE_SHARD, LOG_SHARD = "catalog", "storage", "txns"
+LAST_ID = "last_id"
 
-_OURS = re.compile(rf"{SHARD}|{LOG_SHARD}|u\d+(-.*)?")
+_OURS = re.compile(rf"{SHARD}|{STORAGE_SHARD}|{LOG_SHARD}|u\d+(-.*)?")
 
 
 def is_ours(shard_id: str) -> bool:
@@ -49,7 +41,8 @@ UNREADABLE = ("connection", "secret", "sink")
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """One object. `depends` are ids of what it needs; `parent` is the source of a subsource, or
-    of a relation of its progress; `uses` are the connections of a source or sink."""
+    of a relation of its progress; `uses` are the connections of a source or sink. What flows into
+    a source and out of a sink is STORAGE's to know, by the id `work` or the object's own."""
 
     id: str
     name: str
@@ -60,8 +53,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     depends: tuple[str, ...] = ()
     plan: Plan | None = None
     as_of: int = 0
-    source: SourceSpec | KafkaSource | None = None
-    sink: KafkaSink | None = None
+    work: str | None = None
     uses: Uses | None = None
     connection: Target | None = None
     parent: str | None = None
@@ -73,7 +65,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def runs_as(self) -> str:
         """The id of what does its work on a cluster."""
-        return self.sink.id if self.sink is not None else self.parent or self.id
+        return self.work or self.parent or self.id
 
     @property
     def kind_name(self) -> str:
@@ -82,18 +74,20 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Catalog:
+    """The objects, as this leader has made them; another's first change is this one's last."""
+
     def __init__(self, client: PersistClient):
-        self._writer = client.open_writer(SHARD, schema=SCHEMA)
-        self._hold = client.open_critical_since(SHARD, CRITICAL)
-        self.epoch = self._lead(client)
+        self._definitions = Definitions(client, SHARD)
+        self.epoch = self._definitions.epoch
+        self.items = _items(self._definitions.rows)
 
     def named(self, name: str) -> Item | None:
         return next((item for item in self.items.values() if item.name == name), None)
 
     def next_ids(self, count: int = 1) -> list[str]:
         """Fresh ids; never given out twice, not even after a drop."""
-        last = int(self._rows.get("last_id", "0"))
-        self._change({"last_id": str(last + count)})
+        last = int(self._definitions.rows.get(LAST_ID, "0"))
+        self._definitions.change({LAST_ID: str(last + count)})
         return [f"u{last + 1 + i}" for i in range(count)]
 
     def add(self, *items: Item) -> None:
@@ -110,44 +104,9 @@ class Catalog:
         parts = {id_} | {item.id for item in self.items.values() if item.parent == id_}
         return [item for item in self.items.values() if parts & set(item.depends)]
 
-    def _lead(self, client: PersistClient) -> int:
-        """Taking the lead is a change like any other: it fences out who led before."""
-        while True:
-            self._rows, self._upper = _rows(client)
-            epoch = int(self._rows.get(LEADER, "0")) + 1
-            try:
-                self._change({LEADER: str(epoch)})
-                return epoch
-            except Fenced:
-                # Who led before has just changed something: it has to be read, too.
-                continue
-
     def _change(self, rows: dict[str, str | None]) -> None:
-        """Put or (None) delete rows, durably, all or none."""
-        old = {id_: self._rows[id_] for id_ in rows if id_ in self._rows}
-        new = {id_: text for id_, text in rows.items() if text is not None}
-        table = pa.table(
-            {
-                "id": pa.array([*old, *new], pa.string()),
-                "definition": pa.array([*old.values(), *new.values()], pa.string()),
-                DIFF: pa.array([-1] * len(old) + [1] * len(new), pa.int64()),
-            }
-        )
-        assert self._upper.time is not None
-        time = self._upper.time
-        upper = Frontier(time + 1)
-        outcome = self._writer.compare_and_append(
-            as_updates(table, time=time, schema=self._writer.schema), lower=self._upper, upper=upper
-        )
-        if isinstance(outcome, UpperMismatch):
-            raise Fenced(
-                "another control process has taken over; nothing was changed",
-                hint="stop this process, or the other one",
-            )
-        self._upper = upper
-        self._rows = {id_: text for id_, text in {**self._rows, **rows}.items() if text is not None}
-        self.items = _items(self._rows)
-        self._hold.downgrade(Frontier(time))
+        self._definitions.change(rows)
+        self.items = _items(self._definitions.rows)
 
 
 def exists(item: Item) -> SqlError:
@@ -157,28 +116,9 @@ def exists(item: Item) -> SqlError:
 
 def read_items(client: PersistClient) -> dict[str, Item]:
     """The objects that exist now, for someone who only reads (a Spark job, a tool)."""
-    return _items(_rows(client)[0])
-
-
-def _rows(client: PersistClient) -> tuple[dict[str, str], Frontier]:
-    """All rows, and the upper up to which that is all."""
-    reader = client.open_reader(SHARD)
-    while True:
-        upper = reader.upper
-        if not upper.time:
-            return {}, upper
-        try:
-            rows = reader.snapshot(upper.time - 1)
-        except AsOfBeforeSince:
-            continue  # The leader has changed something, and forgotten what was before.
-        found = zip(rows["id"].to_pylist(), rows["definition"].to_pylist(), strict=True)
-        return dict(found), upper
+    return _items(read_definitions(client, SHARD))
 
 
 def _items(rows: dict[str, str]) -> dict[str, Item]:
-    found = [
-        msgspec.json.decode(text, type=Item)
-        for id_, text in rows.items()
-        if id_ not in (LEADER, "last_id")
-    ]
+    found = [msgspec.json.decode(text, type=Item) for id_, text in rows.items() if id_ != LAST_ID]
     return {item.id: item for item in sorted(found, key=lambda item: int(item.id[1:]))}

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,14 +44,24 @@ _TOKEN = b"x-tidemark-token"
 
 class Cluster:
     def __init__(
-        self, name: str, *, data: Path, blob: str, consensus: str, spark_master: str, clock: Clock
+        self,
+        name: str,
+        *,
+        data: Path,
+        blob: str,
+        consensus: str,
+        spark_master: str,
+        clock: Clock,
+        heard: Callable[[Status], None] = lambda _: None,
     ):
+        """`heard` is told every status that the replica reports."""
         self.name = name
         self.statuses: dict[str, Status] = {}
         self._data = data
         self._arguments = ["--data", str(data), "--name", name, "--blob", blob]
         self._arguments += ["--consensus", consensus, "--spark-master", spark_master]
         self._clock = clock
+        self._heard = heard
         self._wanted = Configure((), ())
         self._address: Address | None = None
         self._connection: flight.FlightClient | None = None
@@ -113,6 +124,8 @@ class Cluster:
                 reply = await self._act("status", None)
                 statuses = msgspec.json.decode(reply, type=Statuses)
                 self.statuses = {status.id: status for status in statuses.items}
+                for status in statuses.items:
+                    self._heard(status)
             except Unavailable as error:
                 self._ready.clear()
                 failures += 1

@@ -13,7 +13,13 @@ from collections.abc import Mapping
 import msgspec
 
 from tidemark.control.secrets import Secrets
-from tidemark.storage.kafka.spec import Format, KafkaConnection, KafkaSource, RegistryConnection
+from tidemark.storage.kafka.spec import (
+    Format,
+    KafkaConnection,
+    KafkaSink,
+    KafkaSource,
+    RegistryConnection,
+)
 
 
 class KafkaTarget(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
@@ -69,9 +75,12 @@ class Uses(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def resolved(
-    source: KafkaSource, uses: Uses, targets: Mapping[str, Target], secrets: Secrets
-) -> KafkaSource:
-    """The source as a replica is told, with the values of its secrets."""
+    definition: KafkaSource | KafkaSink,
+    uses: Uses,
+    targets: Mapping[str, Target],
+    secrets: Secrets,
+) -> KafkaSource | KafkaSink:
+    """The source or sink as a replica is told, with the values of its secrets."""
 
     def with_registry(format: Format, id_: str | None) -> Format:
         if id_ is None:
@@ -82,9 +91,11 @@ def resolved(
 
     kafka = targets[uses.kafka]
     assert isinstance(kafka, KafkaTarget)
+    reached = msgspec.structs.replace(definition, connection=kafka.with_values(secrets))
+    if isinstance(reached, KafkaSink):
+        return reached
     return msgspec.structs.replace(
-        source,
-        connection=kafka.with_values(secrets),
-        key=source.key and with_registry(source.key, uses.key),
-        value=with_registry(source.value, uses.value),
+        reached,
+        key=reached.key and with_registry(reached.key, uses.key),
+        value=with_registry(reached.value, uses.value),
     )

@@ -10,17 +10,17 @@ import asyncio
 from pathlib import Path
 from uuid import uuid4
 
-import msgspec
 import pyarrow as pa
 import structlog
 
 from tidemark.clock import Clock
 from tidemark.compute.dataflow import holder_of, state_shards
 from tidemark.compute.plan import Get, Plan, collections_of
-from tidemark.compute.protocol import Configure, DataflowSpec, Peek, SourceSpec, Status
+from tidemark.compute.protocol import Configure, DataflowSpec, Peek, Status
 from tidemark.control.catalog import (
     LOG_SHARD,
     SHARD,
+    STORAGE_SHARD,
     UNREADABLE,
     Catalog,
     Item,
@@ -28,16 +28,19 @@ from tidemark.control.catalog import (
     is_ours,
 )
 from tidemark.control.cluster import Cluster
-from tidemark.control.connections import KafkaTarget, Target, resolved
+from tidemark.control.connections import Target, resolved
 from tidemark.control.secrets import Secrets
 from tidemark.control.system import BY_ID, RELATIONS
 from tidemark.control.timeline import ReadHolds, Timeline
 from tidemark.errors import AsOfBeforeSince, SqlError, Unavailable, Unsupported
 from tidemark.frontier import Frontier
 from tidemark.ipc import encode_table
-from tidemark.persist import CRITICAL, PersistClient
+from tidemark.persist import PersistClient
 from tidemark.persist.state import State
-from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
+from tidemark.storage.controller import Storage
+from tidemark.storage.kafka.spec import KafkaSink, sink_holder
+from tidemark.storage.spec import Definition, GeneratorSource, Source
+from tidemark.storage.spec import collections_of as written_by
 from tidemark.storage.tables import Tables, Write
 from tidemark.types import arrow_schema
 
@@ -64,6 +67,7 @@ class Coordinator:
         self.clock: Clock = client.clock
         self.secrets = Secrets(data / "secrets")
         self.catalog = Catalog(client)
+        self.storage = Storage(client, STORAGE_SHARD)
         tables = Tables(client, LOG_SHARD, epoch=self.catalog.epoch)
         # Its first commit fences out the old leader, and starts the oracle.
         tables.open(
@@ -79,6 +83,7 @@ class Coordinator:
             consensus=consensus,
             spark_master=spark_master,
             clock=self.clock,
+            heard=self._heard,
         )
         self._ddl = asyncio.Lock()
         self._compaction: asyncio.Task | None = None
@@ -223,6 +228,10 @@ class Coordinator:
         """How a source, a materialized view or a sink is doing, as far as is known."""
         return self._stalled.get(item.runs_as) or self.cluster.statuses.get(item.runs_as)
 
+    def _heard(self, status: Status) -> None:
+        if status.statistics is not None:
+            self.storage.heard(status.id, status.statistics)
+
     # Writing.
 
     def writable(self, parts: tuple[str, ...]) -> Item:
@@ -255,7 +264,7 @@ class Coordinator:
             item: Item = make(id_, local_name(name))
             schema = arrow_schema(item.columns)
             readable = await self.timeline.run(self.timeline.tables.create, item.shard, schema)
-            await self.timeline.run(self._hold, item.shard, readable)
+            await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(readable))
             await self.timeline.run(self.catalog.add, item)
             return item
 
@@ -283,11 +292,9 @@ class Coordinator:
             if twice := [name for name in local if local.count(name) > 1]:
                 raise SqlError(f'relation "{twice[0]}" would be there twice', sqlstate="42P07")
             ids = await self.timeline.run(self.catalog.next_ids, len(names))
-            items: list[Item] = make(ids)
+            items, source = make(ids)
             self._check_there(items[0].depends)
-            for item in items:
-                if item.shard is not None:
-                    await self.timeline.run(self._hold, item.shard, 0)
+            await self.timeline.run(self.storage.create_source, source)
             await self.timeline.run(self.catalog.add, *items)
             await self._configure()
 
@@ -310,7 +317,7 @@ class Coordinator:
             claimed = list(shards.values())
             as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
             item: Item = make(id_, local_name(name), as_of)
-            await self.timeline.run(self._hold, item.shard, as_of)
+            await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(as_of))
             await self.timeline.run(self.catalog.add, item)
             await self._configure()
 
@@ -324,7 +331,8 @@ class Coordinator:
             # Other regions may write to the same brokers, and have a sink of that id, too.
             own = f"{id_}-{uuid4().hex[:12]}"
             as_of = await self.timeline.run(self._claim, sink_holder(own), [shard])
-            item: Item = make(id_, local_name(name), own, as_of)
+            item, sink = make(id_, local_name(name), own, as_of)
+            await self.timeline.run(self.storage.create_sink, sink)
             await self.timeline.run(self.catalog.add, item)
             await self._configure()
 
@@ -360,11 +368,10 @@ class Coordinator:
             return
         if item.kind == "secret":
             self.secrets.delete(item.name)
-        if item.sink is not None and not self.client.state(item.sink.shard).is_tombstone:
-            hold = self.client.open_critical_since(item.sink.shard, sink_holder(item.sink.id))
-            hold.release()
-        if item.source is not None:
-            self.client.finalize(item.source.remap)
+        if item.kind == "source":
+            self.storage.drop_source(item.id)
+        if item.kind == "sink":
+            self.storage.drop_sink(item.runs_as)
         if item.kind == "materialized-view" and item.plan is not None:
             for id_ in item.depends:
                 known = self.catalog.items.get(id_)
@@ -377,15 +384,22 @@ class Coordinator:
 
     def _sweep(self) -> None:
         """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds."""
-        known = {SHARD, LOG_SHARD}
+        known = {SHARD, STORAGE_SHARD, LOG_SHARD}
         holders = set()
+        running = {item.runs_as for item in self.catalog.items.values()}
+        for id_, definition in self.storage.definitions.items():
+            is_sink = isinstance(definition, KafkaSink)
+            if id_ not in running:
+                log.info("dropping a source or sink that nothing refers to", id=id_)
+                (self.storage.drop_sink if is_sink else self.storage.drop_source)(id_)
+            elif is_sink:
+                holders.add(sink_holder(id_))
+            known |= set(written_by(definition))
         for item in self.catalog.items.values():
-            known |= {item.shard or "", item.source.remap if item.source else ""}
+            known.add(item.shard or "")
             if item.kind == "materialized-view" and item.plan is not None:
                 known |= set(state_shards(item.id, item.plan))
                 holders.add(holder_of(item.id))
-            if item.sink is not None:
-                holders.add(sink_holder(item.sink.id))
         stored = self.client.consensus.keys()
         for shard in filter(is_ours, stored):
             state = self.client.state(shard)
@@ -411,9 +425,6 @@ class Coordinator:
         if any(id_ not in self.catalog.items for id_ in ids):
             raise SqlError("something that this needs was dropped meanwhile", sqlstate="42P01")
 
-    def _hold(self, shard: str, since: int) -> None:
-        self.client.open_critical_since(shard, CRITICAL).downgrade(Frontier(since))
-
     def _claim(self, holder: str, shards: list[str]) -> int:
         """The time at which a new dataflow or sink starts; its inputs stay readable from there."""
         uppers = [self.client.state(shard).upper for shard in shards]
@@ -432,20 +443,24 @@ class Coordinator:
     def _configuration(self) -> Configure:
         """Everything that the cluster should run."""
         dataflows: list[DataflowSpec] = []
-        sources: list[SourceSpec | KafkaSource] = []
+        sources: list[Source] = []
         sinks: list[KafkaSink] = []
         stalled: dict[str, Status] = {}
+        definitions = self.storage.definitions
         for item in self.catalog.items.values():
             if item.kind == "materialized-view":
                 assert item.plan is not None
                 assert item.shard is not None
                 inputs = self.shards_of(item.plan)
                 dataflows.append(DataflowSpec(item.id, item.plan, inputs, item.shard, item.as_of))
+            if item.kind not in ("source", "sink"):
+                continue
             try:
-                if item.source is not None:
-                    sources.append(self._resolved(item))
-                if item.sink is not None:
-                    sinks.append(self._resolved_sink(item))
+                match self._resolved(item, definitions.get(item.runs_as)):
+                    case KafkaSink() as sink:
+                        sinks.append(sink)
+                    case source:
+                        sources.append(source)
             except Unavailable as error:
                 reason = f"{type(error).__name__}: {error}"
                 stalled[item.runs_as] = Status(item.runs_as, False, 0, reason, GIVE_UP_AFTER)
@@ -454,19 +469,17 @@ class Coordinator:
         self._stalled = stalled
         return Configure(tuple(dataflows), tuple(sources), tuple(sinks))
 
-    def _resolved(self, item: Item) -> SourceSpec | KafkaSource:
-        assert item.source is not None
-        if isinstance(item.source, SourceSpec):
-            return item.source
+    def _resolved(self, item: Item, definition: Definition | None) -> Definition:
+        """What a source or sink does, with the values of its secrets."""
+        if definition is None:
+            raise Unavailable(
+                f'what {item.kind} "{item.name}" does is not known',
+                hint="it was made by a pre-release: drop it and create it again",
+            )
+        if isinstance(definition, GeneratorSource):
+            return definition
         assert item.uses is not None
-        return resolved(item.source, item.uses, self._targets(), self.secrets)
-
-    def _resolved_sink(self, item: Item) -> KafkaSink:
-        assert item.sink is not None
-        assert item.uses is not None
-        target = self._targets()[item.uses.kafka]
-        assert isinstance(target, KafkaTarget)
-        return msgspec.structs.replace(item.sink, connection=target.with_values(self.secrets))
+        return resolved(definition, item.uses, self._targets(), self.secrets)
 
     def _targets(self) -> dict[str, Target]:
         return {i.id: i.connection for i in self.catalog.items.values() if i.connection}
@@ -509,12 +522,7 @@ class Coordinator:
             if state.appended.time is not None:
                 newest = min(newest, state.appended.time - 1)
             if state.since < Frontier(max(newest, 0)):
-                self._hold(shard, newest)
-
-
-def sink_holder(id_: str) -> str:
-    """The name under which a sink holds back the since of what it sends."""
-    return f"sink-{id_}"
+                self.storage.allow_compaction(shard, Frontier(newest))
 
 
 def in_public(parts: tuple[str, ...]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemark.compute.plan import Get, Plan
-from tidemark.compute.protocol import SourceSpec
 from tidemark.compute.shape import shape_of
 from tidemark.compute.sql import plan_query
 from tidemark.control import kafka
@@ -16,6 +15,7 @@ from tidemark.control.coordinator import Coordinator
 from tidemark.control.pgwire import Done
 from tidemark.errors import SqlError, Unsupported
 from tidemark.storage.generators import generator
+from tidemark.storage.spec import GeneratorSource
 
 if TYPE_CHECKING:
     from tidemark.control.session import Session
@@ -88,9 +88,9 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
     # Without FOR ALL TABLES the source is itself the one table that its generator has.
     tables = list(made.tables) if statement.all_tables else []
 
-    def make(ids: list[str]) -> list[Item]:
+    def make(ids: list[str]) -> tuple[list[Item], GeneratorSource]:
         id_, table_ids = ids[0], dict(zip(tables, ids[1:], strict=True))
-        spec = SourceSpec(
+        source = GeneratorSource(
             id=id_,
             kind=statement.generator,
             options=settings,
@@ -104,11 +104,10 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
         if not tables:
             (only,) = made.tables.values()
             columns = only.columns
-            return [
-                Item(id_, name, "source", statement.sql, columns=columns, shard=id_, source=spec)
-            ]
-        return [
-            Item(id_, name, "source", statement.sql, source=spec),
+            item = Item(id_, name, "source", statement.sql, columns=columns, shard=id_)
+            return [item], source
+        items = [
+            Item(id_, name, "source", statement.sql),
             *(
                 Item(
                     table_ids[table],
@@ -122,6 +121,7 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
                 for table in tables
             ),
         ]
+        return items, source
 
     names = [statement.name, *((*prefix, table) for table in tables)]
     await coordinator.create_source(names, make)

@@ -13,20 +13,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidemark.clock import Clock
 from tidemark.control import statements as s
 from tidemark.control.catalog import Item
 from tidemark.control.checks import check_cluster, check_columns, interval_ms
 from tidemark.control.connections import KafkaTarget, RegistryTarget, Uses
 from tidemark.control.coordinator import Coordinator
 from tidemark.errors import InvalidUsage, SqlError, TidemarkError, Unavailable, Unsupported
-from tidemark.storage.kafka.broker import KafkaBroker, Marks, TopicLost
+from tidemark.storage.kafka.broker import KafkaBroker, TopicLost
 from tidemark.storage.kafka.decode import avro_columns, protobuf_columns
 from tidemark.storage.kafka.registry import Registry
 from tidemark.storage.kafka.spec import Format, KafkaSink, KafkaSource
 from tidemark.storage.remap import COLUMNS
 
-SETTLED_SECONDS = 2.0
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -44,6 +42,9 @@ SETTINGS = {
 CONFIDENTIAL = ("sasl password", "ssl key", "password")
 """Only a secret may say them: the text of a statement is kept and shown."""
 
+PUBLIC = ("broker", "brokers", "security protocol", "sasl mechanisms", "url")
+"""Only a text may say them: they are checked when the connection is made."""
+
 
 async def create_secret(coordinator: Coordinator, statement: s.CreateSecret) -> None:
     def make(id_: str, name: str) -> Item:
@@ -60,6 +61,8 @@ async def create_connection(coordinator: Coordinator, statement: s.CreateConnect
     secrets: dict[str, Item] = {}
     for option, value in statement.options:
         if isinstance(value, s.SecretNamed):
+            if option in PUBLIC:
+                raise SqlError(f"{option.upper()} takes a text, not a secret", sqlstate="22023")
             secrets[option] = _item(coordinator, value.name, "secret")
         elif option in CONFIDENTIAL:
             raise SqlError(
@@ -81,7 +84,7 @@ async def create_connection(coordinator: Coordinator, statement: s.CreateConnect
 
 
 def _kafka_target(texts: dict[str, str], secrets: dict[str, str]) -> KafkaTarget:
-    if {"broker", "brokers"} & set(secrets) or ("broker" in texts) == ("brokers" in texts):
+    if ("broker" in texts) == ("brokers" in texts):
         raise SqlError(
             "a Kafka connection needs BROKER or BROKERS",
             hint="e.g. BROKER 'localhost:9092', or BROKERS ('a:9092', 'b:9092')",
@@ -194,10 +197,10 @@ async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource
     name = statement.name[-1]
     progress = statement.progress or (*statement.name[:-1], f"{name}_progress")
 
-    def make(ids: list[str]) -> list[Item]:
+    def make(ids: list[str]) -> tuple[list[Item], KafkaSource]:
         id_, progress_id = ids
         own = msgspec.structs.replace(source, id=id_, remap=f"{id_}-remap", output=id_)
-        return [
+        items = [
             Item(
                 id_,
                 name,
@@ -206,7 +209,6 @@ async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource
                 columns=source.columns,
                 shard=own.output,
                 depends=uses.ids,
-                source=own,
                 uses=uses,
             ),
             Item(
@@ -219,6 +221,7 @@ async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource
                 parent=id_,
             ),
         ]
+        return items, own
 
     await coordinator.create_source([statement.name, progress], make)
 
@@ -254,16 +257,10 @@ async def create_sink(coordinator: Coordinator, statement: s.CreateSink) -> None
 
     depends = (relation.id, connection.id)
 
-    def make(id_: str, name: str, own: str, as_of: int) -> Item:
-        return Item(
-            id_,
-            name,
-            "sink",
-            statement.sql,
-            depends=depends,
-            sink=msgspec.structs.replace(sink, id=own, as_of=as_of),
-            uses=Uses(connection.id),
-        )
+    def make(id_: str, name: str, own: str, as_of: int) -> tuple[Item, KafkaSink]:
+        uses = Uses(connection.id)
+        item = Item(id_, name, "sink", statement.sql, depends=depends, work=own, uses=uses)
+        return item, msgspec.structs.replace(sink, id=own, as_of=as_of)
 
     await coordinator.create_sink(statement.name, shard, depends, make)
 
@@ -272,7 +269,7 @@ def _check_answers(coordinator: Coordinator, target: KafkaTarget, topic: str) ->
     """The brokers must let us in; a topic that is not there is made by the sink."""
     broker = _broker(coordinator, target, topic)
     try:
-        _marks(broker, coordinator.clock)
+        broker.marks()
     except TopicLost:
         pass
     except Unavailable as error:
@@ -309,7 +306,7 @@ def _topic(coordinator: Coordinator, target: KafkaTarget, statement: s.CreateKaf
     topic = statement.topic
     broker = _broker(coordinator, target, topic)
     try:
-        marks = _marks(broker, coordinator.clock)
+        marks = broker.marks()
         offsets = statement.start_offsets
         if len(offsets) > len(marks):
             raise SqlError(
@@ -350,18 +347,6 @@ def _broker(coordinator: Coordinator, target: KafkaTarget, topic: str) -> KafkaB
 def _unreachable(error: Unavailable) -> SqlError:
     hint = "check the connection's BROKER, SECURITY PROTOCOL and secrets"
     return SqlError(error.message, hint=hint, sqlstate="08001")
-
-
-def _marks(broker: KafkaBroker, clock: Clock) -> dict[int, Marks]:
-    """A topic that has just been made may not be known to all brokers yet."""
-    last = clock.monotonic() + SETTLED_SECONDS
-    while True:
-        try:
-            return broker.marks()
-        except Unavailable:
-            if clock.monotonic() > last:
-                raise
-            clock.sleep(0.1)
 
 
 # Formats.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from tidemark.compute.plan import Get
-from tidemark.compute.protocol import SourceSpec
+from tidemark.storage.spec import GeneratorSource
+from tidemark.storage.spec import collections_of as written_by
 from tidemark.types import BIGINT, BOOLEAN, TEXT, Column, arrow_schema
 
 if TYPE_CHECKING:
@@ -51,22 +52,24 @@ def _frontiers(coordinator: Coordinator) -> list[tuple]:
     found = []
     for item in coordinator.catalog.items.values():
         if item.shard is not None:
-            state = coordinator.client.state(item.shard)
-            found.append((item.id, state.since.time, state.upper.time))
+            (frontiers,) = coordinator.storage.frontiers(item.shard).values()
+            found.append((item.id, frontiers.since.time, frontiers.upper.time))
     return found
 
 
 def _hydration(coordinator: Coordinator) -> list[tuple]:
     found = []
+    definitions = coordinator.storage.definitions
     for item in coordinator.catalog.items.values():
         if item.kind in ("source", "materialized-view"):
             status = coordinator.status(item)
             # The shards know at once; the replica's own word comes once a second.
             shards = [item.shard or ""]
-            if isinstance(item.source, SourceSpec):
-                shards = list(item.source.shards.values())
-            uppers = [coordinator.client.state(shard).upper for shard in shards]
-            hydrated = all(upper.covers(item.as_of) for upper in uppers)
+            definition = definitions.get(item.runs_as)
+            if definition is not None:
+                shards = list(written_by(definition)[:-1])
+            frontiers = coordinator.storage.frontiers(*shards).values()
+            hydrated = all(upper.covers(item.as_of) for _, upper in frontiers)
             error = status.error if status else None
             found.append((item.id, coordinator.cluster.name, hydrated, error))
     return found
@@ -82,12 +85,14 @@ def _sink_statuses(coordinator: Coordinator) -> list[tuple]:
 
 def _statuses(coordinator: Coordinator, kind: str) -> list[tuple]:
     found = []
+    definitions = coordinator.storage.definitions
     for item in coordinator.catalog.items.values():
         if item.kind == kind:
             status = coordinator.status(item)
             error = status.error if status else None
             word = "stalled" if error else "running" if status and status.hydrated else "starting"
-            type_ = "load-generator" if isinstance(item.source, SourceSpec) else "kafka"
+            is_generator = isinstance(definitions.get(item.runs_as), GeneratorSource)
+            type_ = "load-generator" if is_generator else "kafka"
             found.append((item.id, item.name, type_, word, error))
     return found
 
@@ -96,11 +101,9 @@ def _source_statistics(coordinator: Coordinator) -> list[tuple]:
     found = []
     for item in coordinator.catalog.items.values():
         if item.kind == "source":
-            status = coordinator.status(item)
-            numbers = status.statistics if status else {}
-            counts = [numbers.get(name, 0) for name in _COUNTS]
-            done = bool(numbers.get("snapshot_committed"))
-            took = numbers.get("rehydration_ms")
+            numbers = coordinator.storage.statistics(item.runs_as)
+            counts = [getattr(numbers, name) for name in _COUNTS]
+            done, took = numbers.snapshot_committed, numbers.rehydration_ms
             found.append((item.id, item.name, *counts[:4], done, *counts[4:], took))
     return found
 
@@ -112,6 +115,11 @@ _COUNTS = (
     "updates_committed",
     "offset_known",
     "offset_committed",
+    "inserts",
+    "retractions",
+    "error_inserts",
+    "error_retractions",
+    "batches",
 )
 
 

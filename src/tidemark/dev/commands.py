@@ -16,7 +16,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 kafka_app = typer.Typer(help="A Kafka broker of one node.", no_args_is_help=True)
-registry_app = typer.Typer(help="A small schema registry.", no_args_is_help=True)
+registry_app = typer.Typer(
+    help="A schema registry (Apicurio) that speaks Confluent's protocol.", no_args_is_help=True
+)
 app.add_typer(kafka_app, name="kafka")
 app.add_typer(registry_app, name="registry")
 

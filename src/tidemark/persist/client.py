@@ -86,8 +86,11 @@ class PersistClient:
         schema: pa.Schema,
         key: tuple[str, ...] = (),
         name: str | None = None,
+        rendition: int = 0,
     ) -> WriteHandle:
         """A writer of rows of `schema`; parts are sorted by the hash of the `key` columns.
+
+        Its first append shuts out writers of an older `rendition`, who get `Fenced` from then on.
 
         The shard remembers the last token of a writer with a `name` for good, so that whoever
         carries that name next can tell whether the append was made.
@@ -97,7 +100,12 @@ class PersistClient:
             raise InvalidUsage(f"a key is a tuple of different columns, got {key!r}")
         key = tuple(key)
         self._maintenance.care_for(machine)
-        return WriteHandle(machine, self._parts, schema=updates_schema(schema), key=key, name=name)
+        if not isinstance(rendition, int) or rendition < 0:
+            raise InvalidUsage(f"a rendition is a number from 0 on, got {rendition!r}")
+        rows = updates_schema(schema)
+        return WriteHandle(
+            machine, self._parts, schema=rows, key=key, name=name, rendition=rendition
+        )
 
     def open_reader(
         self,

@@ -53,6 +53,7 @@ class Diff(msgspec.Struct, frozen=True, omit_defaults=True):
     retired: tuple[Retired, ...] = ()
     forgotten: tuple[str, ...] = ()
     floor: int | UnsetType = UNSET
+    rendition: int | UnsetType = UNSET
     follows: str | UnsetType = UNSET
     lead: Lead | UnsetType = UNSET
 
@@ -148,6 +149,7 @@ def diff(old: State, new: State) -> Diff:
         retired=retired,
         forgotten=forgotten,
         floor=_changed(old.floor, new.floor),
+        rendition=_changed(old.rendition, new.rendition),
         follows=_changed(old.follows, new.follows),
         lead=UNSET if new.lead is None or new.lead == old.lead else new.lead,
     )
@@ -178,6 +180,7 @@ def patch(state: State, diff: Diff) -> State:
         writers=_merged(state.writers, diff.writers),
         retired=retired + diff.retired,
         floor=_or(diff.floor, state.floor),
+        rendition=_or(diff.rendition, state.rendition),
         follows=_or(diff.follows, state.follows),
         lead=_or(diff.lead, state.lead),
     )

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from msgspec.structs import replace
 
-from tidemark.errors import Corruption, InvalidUsage
+from tidemark.errors import Corruption, Fenced, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.ipc import decode_schema
 from tidemark.persist.names import is_staged_before
@@ -55,9 +55,12 @@ def compare_and_append(
     writer: str,
     token: str,
     expires_ms: int,
+    rendition: int = 0,
     leading: tuple[str, ...] | None = None,
 ) -> tuple[State, Appended | UpperMismatch]:
     """Append `batch` if and only if the shard's upper is its lower.
+
+    The first append of a newer rendition shuts out the writers of older ones for good.
 
     With `leading`, those who follow this shard are complete to its upper, too, but for these ones.
     """
@@ -74,6 +77,12 @@ def compare_and_append(
                 f"not {upper}"
             )
         return state, Appended(mine.upper)
+    if rendition < state.rendition:
+        raise Fenced(
+            f"shard {state.shard_id} is written by rendition {state.rendition}, not {rendition} any "
+            "more; nothing was appended",
+            hint="stop this writer: a newer one has taken over",
+        )
     if state.upper != lower:
         return state, UpperMismatch(state.upper)
     given_up = _given_up(state, batch.parts)
@@ -90,7 +99,9 @@ def compare_and_append(
         batches = (*state.batches, replace(batch, since=state.since))
     writers = {**state.writers, writer: WriterState(token, upper, expires_ms)}
     lead = state.lead if leading is None else Lead(lower, upper, leading)
-    new = _next(state, batches=batches, upper=upper, writers=writers, lead=lead)
+    new = _next(
+        state, batches=batches, upper=upper, writers=writers, rendition=rendition, lead=lead
+    )
     return new, Appended(upper)
 
 

@@ -60,7 +60,7 @@ GIVE_UP_AFTER = 3
 """Parts in a row that cannot be fetched, after which the store is taken to be away."""
 
 COMMANDS: dict[str, set[str]] = {
-    "append": {"upper", "batches", "writers", "lead"},
+    "append": {"upper", "batches", "writers", "rendition", "lead"},
     "follow": {"follows"},
     "expire_writer": {"writers"},
     "register_schema": {"schemas", "key"},
@@ -76,7 +76,10 @@ COMMANDS: dict[str, set[str]] = {
 }
 """What each command may change. Leases and writers that have expired go with any of them."""
 
-CHECKED = ("since", "upper", "schemas", "key", "batches", "retired", "floor", "follows", "lead")
+CHECKED = (
+    *("since", "upper", "schemas", "key", "batches", "retired", "floor"),
+    *("rendition", "follows", "lead"),
+)
 
 RESTORE_LOG = "restore the shard's log in Consensus from a backup"
 RESTORE_PART = "restore that blob from a backup; until then reads that need it fail"

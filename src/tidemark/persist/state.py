@@ -4,6 +4,7 @@
     upper ----- everything before it is final; only compare_and_append moves it
     batches --- contiguous descriptions [lower, upper) from the minimum time to upper
     retired --- parts that compaction replaced, waiting until no lease can still read them
+    rendition - writers of an older one are shut out (`compare_and_append`)
     floor ----- parts staged before it and appended by nobody are given up, and deleted
 
 One shard may be the *log* of others, which follow it. An append to the log says in the same commit
@@ -14,7 +15,7 @@ upper is where its last append ended; `upper_by` tells how far it can be read.
 Invariants, relied upon everywhere. `check` finds a state that breaks one, `check_step` a commit
 that would.
     S1  batches are contiguous, begin at the minimum time and end at upper
-    S2  since, upper, floor and the time of commits never go back
+    S2  since, upper, rendition, floor and the time of commits never go back
     S3  every update in a batch has lower <= time < upper (compaction moves times up to since,
         but never out of the batch)
     S4  a part is referenced once: by `batches` or by `retired`
@@ -151,6 +152,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     writers: dict[str, WriterState] = {}
     retired: tuple[Retired, ...] = ()
     floor: int = 0
+    rendition: int = 0
+    """The incarnation of the writer that appended last."""
     born: int = 0
     """A random number by which it is told from others that had or will have its name."""
     follows: str = ""
@@ -218,6 +221,8 @@ def check_step(old: State, new: State) -> State:
     """`new`, if it may follow `old`. Looks only at what changed, as a commit must stay cheap."""
     if not (old.since <= new.since and old.upper <= new.upper and old.floor <= new.floor):
         raise _broken(new, "since, upper or floor would go back", "S2")
+    if new.rendition < old.rendition:
+        raise _broken(new, "its rendition would go back", "S2")
     if new.seqno != old.seqno + 1 or new.at_ms <= old.at_ms:
         raise _broken(new, "versions must follow each other", "S2")
     if new.schemas[: len(old.schemas)] != old.schemas:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from tidemark.errors import Indeterminate, InvalidUsage
+from tidemark.errors import Fenced, Indeterminate, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.ipc import encode_schema
 from tidemark.persist import commands
@@ -40,6 +40,7 @@ class WriteHandle:
         schema: pa.Schema,
         key: tuple[str, ...],
         name: str | None = None,
+        rendition: int = 0,
     ) -> None:
         self.shard_id = machine.shard_id
         self.schema = schema
@@ -49,6 +50,7 @@ class WriteHandle:
         self._stager = Stager.of(machine, parts.blob, key)
         self._writer = uuid4().hex if name is None else f"{GIVEN}{name}"
         self._lasting = name is not None
+        self._rendition = rendition
         self._tokens = count()
         self._number: int | None = None
         # The token in the state is that of the writer's last append, so there is one at a time.
@@ -113,8 +115,12 @@ class WriteHandle:
         if not token.startswith(GIVEN) and lower < self.upper:
             return UpperMismatch(self.fetch_upper())
         staged = self._stage(updates)
-        # After an error the parts stay: the append may have happened.
-        outcome = self._append(staged, lower, upper, token, leading)
+        # After another error the parts stay: the append may have happened.
+        try:
+            outcome = self._append(staged, lower, upper, token, leading)
+        except Fenced:
+            self.discard(staged)
+            raise
         if isinstance(outcome, UpperMismatch) or token.startswith(GIVEN):
             self.discard(staged)  # It lost, or its first attempt had succeeded.
         return outcome
@@ -211,20 +217,26 @@ class WriteHandle:
         batch = Batch.of(lower, upper, Frontier.MIN, flushed.runs)
         clock, config = self._machine.clock, self._machine.config
         begun = clock.now_ms()
-        with self._lock:
-            outcome = self._machine.apply(
-                "append",
-                lambda state: commands.compare_and_append(
-                    state,
-                    batch,
-                    writer=self._writer,
-                    token=token,
-                    expires_ms=FOR_GOOD
-                    if self._lasting
-                    else clock.now_ms() + config.writer_lease_ms,
-                    leading=leading,
-                ),
-            )
+        try:
+            with self._lock:
+                outcome = self._machine.apply(
+                    "append",
+                    lambda state: commands.compare_and_append(
+                        state,
+                        batch,
+                        writer=self._writer,
+                        token=token,
+                        expires_ms=FOR_GOOD
+                        if self._lasting
+                        else clock.now_ms() + config.writer_lease_ms,
+                        rendition=self._rendition,
+                        leading=leading,
+                    ),
+                )
+        except Fenced:
+            if flushed is not staged:
+                self.discard(flushed)
+            raise
         if isinstance(outcome, UpperMismatch):
             if clock.now_ms() > begun + config.writer_lease_ms:
                 # So long asleep that even a success would be forgotten by now.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tidemark.control.catalog import is_ours
-from tidemark.errors import InvalidUsage
+from tidemark.errors import Fenced, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.ipc import encode_schema
 from tidemark.persist import Appended, PersistClient, Staged, WriteHandle
@@ -65,7 +65,11 @@ class Target(NamedTuple):
             key = key or state.key
             _check_columns(shard_id, self.rows.names, rows.names)
         return client.open_writer(
-            shard_id, schema=rows, key=key, name=self.options.given.get("name")
+            shard_id,
+            schema=rows,
+            key=key,
+            name=self.options.given.get("name"),
+            rendition=self.options.number("rendition") or 0,
         )
 
     def site(self, client: PersistClient) -> Site:
@@ -86,7 +90,7 @@ class Target(NamedTuple):
         try:
             self._check_stream(writer, token)
             self._append(client, writer, staged.of_schema(writer.register()), token)
-        except InvalidUsage:
+        except (Fenced, InvalidUsage):
             writer.discard(staged)
             raise
 

@@ -27,6 +27,7 @@ KNOWN = (
     "lower",
     "time",
     "token",
+    "rendition",
     "path",
 )
 
@@ -101,7 +102,7 @@ class Options(NamedTuple):
         value = self.given.get(name)
         if value is None or value.isdecimal():
             return None if value is None else int(value)
-        raise InvalidUsage(f"option {name}: {value!r} is not a timestamp")
+        raise InvalidUsage(f"option {name}: {value!r} is not a number from 0 on")
 
     def names(self, name: str) -> list[str] | None:
         value = self.given.get(name)

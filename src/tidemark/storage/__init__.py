@@ -13,6 +13,9 @@ for ever:
 An ingestion (`source.py`) is the same for all sources; what differs is the upstream: a load
 generator (`generated.py`) or a Kafka topic (`kafka/`).
 
+What runs is told to the controller (`controller.py`), whose definitions are durable; it also serves
+what collections hold to those above, and takes back what they compute.
+
 Tables are written from SQL. All tables of a timeline share one commit log; a commit is one append
 to it, and from there it is applied to every table it touches, so a write is atomic across tables
 and its timestamp is the timeline's (`tables.py`).

@@ -11,7 +11,7 @@ from tidemark.persist import WriteHandle
 from tidemark.persist.updates import DIFF, ERR, TIME
 from tidemark.storage.generators import Generator
 from tidemark.storage.remap import Binding, Offsets
-from tidemark.storage.source import Output, Statistics, Stretch
+from tidemark.storage.source import Batch, Counts, Output, Statistics, Stretch
 from tidemark.types import arrow_schema
 
 MAX_CATCH_UP_MS = 10_000
@@ -43,14 +43,15 @@ class Generated:
 
     def write(
         self, stretch: Stretch, writers: Mapping[str, WriteHandle], statistics: Statistics
-    ) -> Mapping[str, pa.Table]:
+    ) -> Mapping[str, Batch]:
         start, stop = stretch.start.get(0, 0), stretch.stop.get(0, 0)
         updates = self._generator.updates(start, stop)
         statistics.messages_received += stop - start
-        return {
+        timed = {
             name: _timed(updates[name], stretch.bindings, writer.schema)
             for name, writer in writers.items()
         }
+        return {name: Batch(table, Counts.of(table)) for name, table in timed.items()}
 
     def close(self) -> None:
         pass

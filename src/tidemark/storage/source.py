@@ -18,11 +18,12 @@ what it staged, and goes on from where the shard is now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.clock import Clock
 from tidemark.errors import AsOfBeforeSince
@@ -30,6 +31,7 @@ from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient, UpperMismatch, WriteHandle
 from tidemark.persist.holds import SinceHandle
 from tidemark.persist.staging import Staged
+from tidemark.persist.updates import DIFF, ERR
 from tidemark.storage.remap import Binding, Offsets, Remap
 
 MOST_BINDINGS = 32
@@ -56,11 +58,44 @@ class Stretch(NamedTuple):
         return self.bindings[-1].offsets if self.bindings else self.start
 
 
+class Counts(NamedTuple):
+    """How many rows come and go, and how many errors."""
+
+    inserts: int = 0
+    retractions: int = 0
+    error_inserts: int = 0
+    error_retractions: int = 0
+
+    @staticmethod
+    def of(updates: pa.Table) -> Counts:
+        diffs, bad = updates[DIFF], pc.is_valid(updates[ERR])
+        come, go = pc.greater(diffs, 0), pc.less(diffs, 0)
+        kinds = [(come, pc.invert(bad)), (go, pc.invert(bad)), (come, bad), (go, bad)]
+        sums = [pc.sum(diffs.filter(pc.and_(*kind)), min_count=0).as_py() for kind in kinds]
+        return Counts(*map(abs, sums))
+
+    @staticmethod
+    def sum(counts: Iterable[Counts]) -> Counts:
+        return Counts(*map(sum, zip(Counts(), *counts, strict=True)))
+
+
+class Batch(NamedTuple):
+    """Updates that are staged, or few enough to be held."""
+
+    updates: Staged | pa.Table
+    counts: Counts
+
+    @property
+    def rows(self) -> int:
+        updates = self.updates
+        return updates.rows if isinstance(updates, Staged) else updates.num_rows
+
+
 class Written(NamedTuple):
-    """Updates that are staged, or few enough to be held, and not appended yet."""
+    """What is not appended yet."""
 
     stretch: Stretch
-    batches: Mapping[str, Staged | pa.Table]
+    batches: Mapping[str, Batch]
 
 
 class Statistics(msgspec.Struct):
@@ -70,12 +105,24 @@ class Statistics(msgspec.Struct):
     bytes_received: int = 0
     updates_staged: int = 0
     updates_committed: int = 0
+    inserts: int = 0
+    retractions: int = 0
+    error_inserts: int = 0
+    error_retractions: int = 0
     batches: int = 0
     mismatches: int = 0
     snapshot_committed: bool = False
     offset_known: int = 0
     offset_committed: int = 0
     rehydration_ms: int | None = None
+
+    def after(self, earlier: Statistics) -> Statistics:
+        """These and what was done before the last start."""
+        counters = {name: getattr(self, name) + getattr(earlier, name) for name in COUNTERS}
+        return msgspec.structs.replace(self, **counters)
+
+
+COUNTERS = Statistics.__struct_fields__[: Statistics.__struct_fields__.index("snapshot_committed")]
 
 
 class Upstream(Protocol):
@@ -90,8 +137,8 @@ class Upstream(Protocol):
 
     def write(
         self, stretch: Stretch, writers: Mapping[str, WriteHandle], statistics: Statistics
-    ) -> Mapping[str, Staged | pa.Table]:
-        """The updates of a stretch, staged or few enough to be held."""
+    ) -> Mapping[str, Batch]:
+        """The updates of a stretch."""
         ...
 
     def close(self) -> None: ...
@@ -175,15 +222,15 @@ class Ingestion:
             if lower < self._lower():
                 return None  # Another ingestion has gone on, and let go of that time.
             raise
-        self.statistics.updates_staged += sum(map(_rows, batches.values()))
+        self.statistics.updates_staged += sum(batch.rows for batch in batches.values())
         return Written(stretch, batches)
 
     def append(self, written: Written) -> bool:
         """Make it part of the shards; False if somebody else was faster."""
         stretch, won = written.stretch, True
         for name, batch in written.batches.items():
-            if self._appended(self._writers[name], batch, stretch):
-                self.statistics.updates_committed += _rows(batch)
+            if self._appended(self._writers[name], batch.updates, stretch):
+                self._count(batch)
             else:
                 won = False
         if won:
@@ -202,18 +249,26 @@ class Ingestion:
             bindings = bindings[:MOST_BINDINGS]
         return Stretch(start, bindings, lower, upper)
 
-    def _appended(self, writer: WriteHandle, batch: Staged | pa.Table, stretch: Stretch) -> bool:
-        if isinstance(batch, pa.Table):
+    def _appended(self, writer: WriteHandle, updates: Staged | pa.Table, stretch: Stretch) -> bool:
+        if isinstance(updates, pa.Table):
             # Whoever else wrote some of this wrote the same (G2): what is there is cut off.
-            outcome = writer.append(batch, lower=stretch.lower, upper=stretch.upper)
+            outcome = writer.append(updates, lower=stretch.lower, upper=stretch.upper)
         else:
-            outcome = writer.compare_and_append(batch, lower=stretch.lower, upper=stretch.upper)
+            outcome = writer.compare_and_append(updates, lower=stretch.lower, upper=stretch.upper)
         if not isinstance(outcome, UpperMismatch):
             return True
         self.statistics.mismatches += 1
-        if isinstance(batch, Staged):
-            writer.discard(batch)
+        if isinstance(updates, Staged):
+            writer.discard(updates)
         return False
+
+    def _count(self, batch: Batch) -> None:
+        statistics, counts = self.statistics, batch.counts
+        statistics.updates_committed += batch.rows
+        statistics.inserts += counts.inserts
+        statistics.retractions += counts.retractions
+        statistics.error_inserts += counts.error_inserts
+        statistics.error_retractions += counts.error_retractions
 
     def _committed(self, stretch: Stretch) -> None:
         statistics = self.statistics
@@ -233,7 +288,3 @@ def held_from_the_beginning(client: PersistClient, shard_id: str, id_: str) -> S
     if hold.since is None:
         hold.downgrade(Frontier.MIN)
     return hold
-
-
-def _rows(batch: Staged | pa.Table) -> int:
-    return batch.rows if isinstance(batch, Staged) else batch.num_rows

@@ -31,7 +31,7 @@ def create(coordinator: Coordinator, name: str) -> str:
     columns = (Column("n", BIGINT),)
     (id_,) = coordinator.catalog.next_ids()
     readable = coordinator.timeline.tables.create(id_, arrow_schema(columns))
-    coordinator._hold(id_, readable)
+    coordinator.storage.allow_compaction(id_, Frontier(readable))
     coordinator.catalog.add(Item(id_, name, "table", "", columns=columns, shard=id_))
     return id_
 

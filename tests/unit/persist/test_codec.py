@@ -104,6 +104,7 @@ def commanded(state: State, step: tuple, number: int) -> State:
                 writer=writer,
                 token=f"t{number}",
                 expires_ms=number + 20,
+                rendition=state.rendition + number % 2,
                 leading=leading,
             )[0]
         case "follow":
@@ -144,7 +145,7 @@ def commanded(state: State, step: tuple, number: int) -> State:
 
 def lived(steps: list[tuple]) -> Iterator[tuple[State, State]]:
     """A shard's life, commit by commit, as `machine` makes it: each state and the next."""
-    state = State("s")
+    state = State("s", born=7)
     first = commands.register_schema(state, SCHEMAS[0], ("k",))[0]
     new = replace(first, at_ms=1)
     yield state, new

@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-import structlog
 from confluent_kafka import (
     IsolationLevel,
     KafkaError,
@@ -29,8 +28,6 @@ from tidemark.errors import TidemarkError, Unavailable
 from tidemark.spark.session import kafka_jars
 from tidemark.storage.kafka.refusal import SILENCES, refusal
 from tidemark.storage.kafka.spec import KafkaConnection
-
-log = structlog.get_logger("kafka")
 
 REQUEST_SECONDS = 10.0
 

@@ -16,7 +16,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
-import structlog
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -39,10 +38,15 @@ from tidemark.storage.kafka.registry import Registry
 from tidemark.storage.kafka.spec import KafkaSource
 from tidemark.storage.kafka.upsert import Appends, Upserts, Writers, retracted
 from tidemark.storage.remap import Offsets
-from tidemark.storage.source import Output, Statistics, Stretch, held_from_the_beginning
+from tidemark.storage.source import (
+    Batch,
+    Counts,
+    Output,
+    Statistics,
+    Stretch,
+    held_from_the_beginning,
+)
 from tidemark.types import arrow_schema
-
-log = structlog.get_logger("kafka")
 
 FEW_MESSAGES = 50_000
 """Up to this many come back to the driver."""
@@ -52,6 +56,7 @@ UNKNOWN_BYTES = FEW_BYTES // 1_000
 """Taken for a message's size as long as none was seen."""
 
 TABLE = "data"
+WRITTEN = "staged binary, counts array<bigint>"
 
 AGAIN = "what was read stays readable; drop the source and create it again to read anew"
 
@@ -65,15 +70,14 @@ class KafkaUpstream:
         client: PersistClient,
         spark: SparkSession,
         folder: Path | str,
-        topic_id: str | None = None,
     ):
-        """`folder` is for arrangements; `topic_id` is the topic's, if it was known before."""
+        """`folder` is for arrangements."""
         source.check()
         self._source = source
         self._broker = broker
         self._client = client
         self._folder = str(folder)
-        self._topic_id = topic_id
+        self._topic_id = source.topic_id
         self._small, self._large = _sessions(spark)
         self._key = tuple(c.name for c in source.key_columns) if source.envelope != "none" else ()
         self.outputs = {TABLE: Output(arrow_schema(source.columns), self._key)}
@@ -144,28 +148,28 @@ class KafkaUpstream:
 
     def write(
         self, stretch: Stretch, writers: Mapping[str, WriteHandle], statistics: Statistics
-    ) -> Mapping[str, Staged | pa.Table]:
+    ) -> Mapping[str, Batch]:
         assert stretch.lower.time is not None
         writer = writers[TABLE]
         ranges = self._ranges(stretch)
         if not ranges:
-            return {TABLE: Staged(writer.shard_id)}
+            return {TABLE: Batch(Staged(writer.shard_id), Counts())}
         few = _are_few(sum(stop - start for start, stop in ranges.values()), statistics)
         seen = Observation()
         messages = self._broker.read(self._small if few else self._large, ranges)
         schemas = self._schemas(messages)
-        size = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
+        bytes_ = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
         if few:
             # One task reads them all: small jobs are made of exchanges more than of anything else.
             messages = messages.coalesce(1)
-        messages = messages.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(size).alias("size"))
+        messages = messages.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(bytes_).alias("size"))
         updates = self._envelope(schemas).updates(messages, stretch.bindings)
         batch = (self._few if few else self._many)(updates, writer, stretch)
         try:
             self._check_identity()
             self._let_go(stretch.lower.time - 1)
         except BaseException:
-            writer.discard(batch)
+            writer.discard(batch.updates)
             raise
         count, size = _observed(seen)
         statistics.messages_received += count
@@ -185,14 +189,15 @@ class KafkaUpstream:
             self._envelopes[schemas] = kind(self._source, *schemas)
         return self._envelopes[schemas]
 
-    def _few(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Staged:
+    def _few(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Batch:
         table = updates.toArrow()
         if self._key:
             as_of = (stretch.lower.time or 0) - 1
             table = retracted(table, self._key, self._arranged(as_of), as_of)
-        return writer.stage(consolidate(table.cast(writer.schema)))
+        table = consolidate(table.cast(writer.schema))
+        return Batch(writer.stage(table), Counts.of(table))
 
-    def _many(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Staged:
+    def _many(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Batch:
         assert stretch.lower.time is not None
         site = Site.of(self._client, writer)
         wanted = None
@@ -204,8 +209,9 @@ class KafkaUpstream:
             )
         write = partial(_written, site=site, key=self._key, wanted=wanted)
         with progress(self._large, f"source {self._source.id}: {self._source.topic}"):
-            found = updates.mapInArrow(write, "staged binary").toArrow()["staged"].to_pylist()
-        return fuse(writer.shard_id, map(Staged.from_bytes, found))
+            found = updates.mapInArrow(write, WRITTEN).toArrow()
+        staged = fuse(writer.shard_id, map(Staged.from_bytes, found["staged"].to_pylist()))
+        return Batch(staged, Counts.sum(Counts(*each) for each in found["counts"].to_pylist()))
 
     def _arranged(self, as_of: int) -> Arrangement | None:
         """The collection by its key as it was at `as_of`; None before its first time."""
@@ -273,6 +279,7 @@ def _written(
     wanted: Wanted | None,
 ) -> Iterator[pa.RecordBatch]:
     """One task's updates as staged parts, in a worker process."""
+    counts: list[Counts] = []
 
     def updates() -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -280,7 +287,9 @@ def _written(
             if key:
                 arrangement = opened(wanted) if wanted is not None else None
                 table = retracted(table, key, arrangement, wanted.as_of if wanted else -1)
+            counts.append(Counts.of(table))
             yield from table.combine_chunks().to_batches()
 
     staged = site.stage(updates())
-    yield pa.record_batch({"staged": pa.array([staged.to_bytes()], pa.binary())})
+    total = pa.array([list(Counts.sum(counts))], pa.list_(pa.int64()))
+    yield pa.record_batch({"staged": pa.array([staged.to_bytes()], pa.binary()), "counts": total})

@@ -68,7 +68,7 @@ from tidemark.errors import (
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
 from tidemark.storage.kafka.messages import AT, CLASH, KEY, VALUE, Messages, Place
-from tidemark.storage.kafka.spec import KafkaSink
+from tidemark.storage.kafka.spec import KafkaSink, sink_holder
 
 log = structlog.get_logger("sink")
 
@@ -122,7 +122,7 @@ class SinkRun:
         self._reader = client.open_reader(sink.shard)
         self._messages = Messages(sink, client, spark)
         self._topics = _Topics(sink)
-        self._hold = client.open_critical_since(sink.shard, f"sink-{sink.id}")
+        self._hold = client.open_critical_since(sink.shard, sink_holder(sink.id))
         if self._hold.since is None:
             self._hold.downgrade(Frontier(sink.as_of))
 

@@ -158,6 +158,11 @@ class KafkaSource(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka"):
             )
 
 
+def sink_holder(id_: str) -> str:
+    """The name under which a sink holds back the since of what it sends."""
+    return f"sink-{id_}"
+
+
 class KafkaSink(msgspec.Struct, frozen=True, omit_defaults=True, tag="kafka-sink"):
     """The collection in `shard`, from `as_of` on, as messages in `topic`.
 

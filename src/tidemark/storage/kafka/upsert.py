@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
@@ -213,7 +214,7 @@ def _times_of(old: pa.Table, first: pa.Table, key: Sequence[str]) -> pa.Array:
     which is why this groups instead of joining.
     """
     names = [*key, "_bad"]
-    places = pa.array(range(old.num_rows), pa.int64())
+    places = pa.array(np.arange(old.num_rows))
     asked = _identified(first, key).append_column("_place", pa.nulls(first.num_rows, pa.int64()))
     asked = asked.append_column("_at", first[TIME])
     found = _identified(old, key).append_column("_place", places)
