@@ -53,7 +53,7 @@ FEW_MESSAGES = 50_000
 
 FEW_BYTES = 64 * MIB
 UNKNOWN_BYTES = FEW_BYTES // 1_000
-"""Taken for a message's size as long as none was seen."""
+"""Taken for a message's size as long as none was ever seen."""
 
 TABLE = "data"
 WRITTEN = "staged binary, counts array<bigint>"
@@ -154,16 +154,17 @@ class KafkaUpstream:
         ranges = self._ranges(stretch)
         if not ranges:
             return {TABLE: Batch(Staged(writer.shard_id), Counts())}
-        few = _are_few(sum(stop - start for start, stop in ranges.values()), statistics)
+        messages = sum(stop - start for start, stop in ranges.values())
+        few = messages <= FEW_MESSAGES and messages * self._size(statistics) <= FEW_BYTES
         seen = Observation()
-        messages = self._broker.read(self._small if few else self._large, ranges)
-        schemas = self._schemas(messages)
+        frame = self._broker.read(self._small if few else self._large, ranges)
+        schemas = self._schemas(frame)
         bytes_ = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
         if few:
             # One task reads them all: small jobs are made of exchanges more than of anything else.
-            messages = messages.coalesce(1)
-        messages = messages.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(bytes_).alias("size"))
-        updates = self._envelope(schemas).updates(messages, stretch.bindings)
+            frame = frame.coalesce(1)
+        frame = frame.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(bytes_).alias("size"))
+        updates = self._envelope(schemas).updates(frame, stretch.bindings)
         batch = (self._few if few else self._many)(updates, writer, stretch)
         try:
             self._check_identity()
@@ -175,6 +176,17 @@ class KafkaUpstream:
         statistics.messages_received += count
         statistics.bytes_received += size
         return {TABLE: batch}
+
+    def _size(self, statistics: Statistics) -> int:
+        """What a message takes, as far as is known: those that were read, or what earlier ones
+        have left in the collection."""
+        if statistics.messages_received:
+            return statistics.bytes_received // statistics.messages_received + 1
+        parts = list(self._client.state(self._source.output).parts)
+        rows = sum(part.rows for part in parts)
+        return (
+            sum(part.memory or part.size for part in parts) // rows + 1 if rows else UNKNOWN_BYTES
+        )
 
     def _let_go(self, as_of: int) -> None:
         """Of history before `as_of`, as far as the arrangement's base does not need it: a base
@@ -246,14 +258,6 @@ class KafkaUpstream:
                         known[found] = registry.avro(found)
         keys, values = (tuple(sorted(self._writers[name].items())) for name in ("key", "value"))
         return keys, values
-
-
-def _are_few(messages: int, statistics: Statistics) -> bool:
-    """Whether so many messages fit into the driver, as large as they have been so far."""
-    size = UNKNOWN_BYTES
-    if statistics.messages_received:
-        size = statistics.bytes_received // statistics.messages_received + 1
-    return messages <= FEW_MESSAGES and messages * size <= FEW_BYTES
 
 
 def _observed(seen: Observation) -> tuple[int, int]:
