@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pyarrow as pa
 import pytest
@@ -25,12 +26,14 @@ from serving import DEADLINE, Serving, eventually
 from workload import TABLES, Writer, contents
 
 from tidemark.clock import SYSTEM_CLOCK
-from tidemark.control.catalog import read_items
+from tidemark.control.catalog import STORAGE_SHARD, read_items
 from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, PersistClient
+from tidemark.storage.definitions import read_definitions
 from tidemark.storage.generators import generator
 from tidemark.storage.remap import Remap
+from tidemark.storage.spec import GeneratorSource
 
 VIEWS = {
     "by_writer": "SELECT writer, count(*) AS rows, sum(n) AS total, max(n) AS newest "
@@ -220,7 +223,8 @@ class Chaos:
     def _check_source(self) -> None:
         """The source's tables are what the generator makes up to the bound offset, and no more."""
         with self._client() as client:
-            (spec,) = [i.source for i in read_items(client).values() if i.source is not None]
+            (text,) = read_definitions(client, STORAGE_SHARD).values()
+            spec = msgspec.json.decode(text, type=GeneratorSource)
             remap = Remap(client, spec.remap)
 
             def read() -> tuple[int, dict[str, pa.Table]] | None:
