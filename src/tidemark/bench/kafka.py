@@ -48,6 +48,9 @@ from tidemark.storage.source import Ingestion
 from tidemark.types import BIGINT, DOUBLE, TEXT, Column
 
 PARTITIONS = 8
+WARM_UP = 30
+"""Steps of a fresh process that are not measured."""
+
 KEY = Format("json", (Column("id", BIGINT),))
 VALUE = Format("json", (Column("customer", BIGINT), Column("amount", DOUBLE), Column("note", TEXT)))
 
@@ -195,6 +198,9 @@ class Trial:
         first = Child(self._folder, self._broker.bootstrap, "many")
         first.wait_for_steps(2)
         load.start()
+        self._say("a fresh JVM warms up")
+        first.wait_for_steps(WARM_UP)
+        self._say(f"steps at {self._size.rate:,} messages a second")
         first.wait_for_steps(self._size.seconds)
         first.wait_until_reading()
         first.kill()
@@ -203,7 +209,7 @@ class Trial:
         second.wait_for_steps(5)
         load.stop()
         second.kill()
-        lags = load.lags(first.steps[2:])
+        lags = load.lags(first.steps[2 + WARM_UP :])
         begin = second.steps[0]
         self._say(f"{len(lags):,} messages at {self._size.rate:,}/s")
         return {
@@ -341,9 +347,9 @@ class Load:
     def lags(self, steps: list[Step]) -> np.ndarray:
         """Of every message that became readable in `steps`: how long that took, in ms."""
         found = []
-        done = dict(self._base)
+        done = dict(steps[0].offsets)
         sent = np.array(self._sent)
-        for step in steps:
+        for step in steps[1:]:
             for partition, offset in step.offsets.items():
                 numbers = np.arange(done[partition], offset) - self._base[partition]
                 found.append(1_000 * (step.at - sent[numbers // self._each]))
@@ -412,15 +418,15 @@ def _child(folder: str, bootstrap: str, topic: str) -> None:
     print(json.dumps({"ready": SYSTEM_CLOCK.now_ms() / 1_000}), flush=True)
     with Opened(spark, Path(folder), bootstrap, topic, 1_000) as ingestion:
         while True:
+            # As `step` does it, and saying so in between.
             start = sum(ingestion.committed().values())
-            upper = ingestion.mint()
-            print(json.dumps({"reading": ingestion.statistics.offset_known}), flush=True)
-            while (written := ingestion.write(upper)) and ingestion.append(written):
-                pass
+            ingestion.finish()
             said = {"at": SYSTEM_CLOCK.now_ms() / 1_000, "start": start}
             print(json.dumps({**said, "offsets": ingestion.committed()}), flush=True)
             pause = (ingestion.next_mint_ms() - SYSTEM_CLOCK.now_ms()) / 1_000
             SYSTEM_CLOCK.sleep(max(0.0, pause))
+            ingestion.mint()
+            print(json.dumps({"reading": ingestion.statistics.offset_known}), flush=True)
 
 
 if __name__ == "__main__":

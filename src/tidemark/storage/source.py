@@ -180,12 +180,21 @@ class Ingestion:
         return due if due >= upper else due + self.interval_ms
 
     def step(self) -> Frontier:
-        """Mint a binding if one is due, then write and append all that is bound."""
+        """Write and append what is bound, then mint a binding if one is due, and write that, too.
+
+        What a crash left bound and unwritten is little; what has come since may be much, and comes
+        second, so that the collection goes on soon.
+        """
+        self.finish()
         upper = self.mint()
-        while written := self.write(upper):
-            if not self.append(written):
-                break
+        self.finish()
         return upper
+
+    def finish(self) -> None:
+        """Write and append all that is bound."""
+        upper = self._remap.upper
+        while (written := self.write(upper)) and self.append(written):
+            pass
 
     def committed(self) -> Offsets:
         """How far the upstream is in the shards."""
