@@ -350,6 +350,18 @@ def test_a_source_starts_where_it_is_told(spark: SparkSession, tmp_path: Path) -
     assert sorted(row["id"] for row in world.rows()) == [2, 3, 11, 12, 13]
 
 
+def test_what_is_bound_is_written_before_more_is_bound(spark: SparkSession, tmp_path: Path) -> None:
+    world = World(spark, tmp_path)
+    world.send('{"id": 1}', '{"amount": 1}')
+    world.clock.advance(1_000)
+    world.running.mint()
+    world.running = world.start()
+    world.send('{"id": 1}', '{"amount": 2}')
+    world.step()
+    found = world.running.statistics
+    assert (found.batches, found.inserts, found.retractions) == (2, 2, 1)
+
+
 def test_statistics(spark: SparkSession, tmp_path: Path, path: str) -> None:
     world = World(spark, tmp_path)
     world.send('{"id": 1}', '{"amount": 1}')
