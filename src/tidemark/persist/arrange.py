@@ -11,7 +11,11 @@ by the hash of the key columns:
 
 A look-up is a binary search of each key's hash in every run (hot.py), then one take, and then the
 keys are compared: hashes collide, keys do not. When the tail has grown to a fair share of the base
-they are merged into a new base, in bounded memory, as everything here (layout.py).
+they are merged into a new base, in bounded memory, as everything here (layout.py); a large one aside,
+while look-ups go on with what is there:
+
+    base  tail 1 2 3 | 4 5       1, 2 and 3 are being merged, 4 and 5 have come since
+    new base  tail 4 5
 
 A reader at `as_of` sees exactly the updates at times <= as_of, as long as it holds the arrangement
 there (`hold`): the base never absorbs what some holder must not see yet. A base that is missing,
@@ -24,7 +28,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -60,9 +64,20 @@ log = structlog.get_logger("persist")
 MAX_TAIL_RUNS = 8
 MIN_TAIL_ROWS = 50_000
 TAIL_SHARE = 0.2
+ASIDE_ROWS = 300_000
+"""A base of more rows is merged by a thread of its own: nobody should wait for it."""
+
 _ATTEMPTS = 5
 
 T = TypeVar("T")
+
+
+class Merging(NamedTuple):
+    """A new base in the making: of what is in these runs at times <= `limit`."""
+
+    base: Run
+    tail: tuple[Run, ...]
+    limit: int
 
 
 class Arrangement:
@@ -97,6 +112,7 @@ class Arrangement:
         self._shared: Base | None = None
         self._base: Run | None = None
         self._tail: list[Run] = []
+        self._merging: Merging | None = None
         self._as_of = -1
         self._upper = Frontier.MIN
 
@@ -277,7 +293,7 @@ class Arrangement:
     def _forget(self) -> None:
         if self._shared is not None:
             self._shared.close()
-        self._shared, self._base, self._tail = None, None, []
+        self._shared, self._base, self._tail, self._merging = None, None, [], None
 
     def _row_schema(self) -> pa.Schema:
         """The row's columns, as many as the shard has now."""
@@ -346,11 +362,13 @@ class Arrangement:
 
     def _shorten(self) -> None:
         """Merge the newest runs of a tail that has too many, and older ones as small as those."""
-        if len(self._tail) <= MAX_TAIL_RUNS:
+        # What is being merged into a new base is left as it is.
+        first = len(self._merging.tail) if self._merging is not None else 0
+        if len(self._tail) - first <= MAX_TAIL_RUNS:
             return
-        start = max(len(self._tail) - 2, 0)
+        start = max(len(self._tail) - 2, first)
         rows = sum(run.rows for run in self._tail[start:])
-        while start and self._tail[start - 1].rows <= 2 * rows:
+        while start > first and self._tail[start - 1].rows <= 2 * rows:
             start -= 1
             rows += self._tail[start].rows
         self._tail[start:] = [self._merged(self._tail[start:])]
@@ -389,7 +407,9 @@ class Arrangement:
         return max(MIN_TAIL_ROWS, TAIL_SHARE * self._loaded().rows)
 
     def _absorb(self) -> None:
-        """Merge into a new base what every holder may already see."""
+        """Have merged into a new base what every holder may already see."""
+        if self._merging is not None:
+            return
         assert self._upper.time is not None
         limit = min(*self._holds.values(), self._upper.time - 1)
         old = sum(
@@ -399,18 +419,50 @@ class Arrangement:
         )
         if old <= self._tail_limit():
             return  # Some holder is far behind; rewriting the base would change little.
+        merging = self._merging = Merging(self._loaded(), tuple(self._tail), limit)
+        if merging.base.rows <= ASIDE_ROWS:
+            try:
+                self._take(merging, *self._new_base(merging))
+            finally:
+                self._merging = None
+        else:
+            name = f"merge-{self._shard_id}"
+            threading.Thread(target=self._merge, args=(merging,), name=name, daemon=True).start()
+
+    def _merge(self, merging: Merging) -> None:
+        """In a thread of its own; whatever goes wrong, the old base is still right."""
+        found: tuple[Base, Run] | None = None
+        try:
+            found = self._new_base(merging)
+        except Exception as error:
+            log.warning("a base could not be made anew", shard=self._shard_id, error=str(error))
+        with self._lock:
+            if self._merging is merging:
+                self._merging = None
+                if found is not None:
+                    self._take(merging, *found)
+
+    def _new_base(self, merging: Merging) -> tuple[Base, Run]:
+        """The base, and what is left of the tail."""
+        base, tail, limit = merging
         schema, timed = self._run_schema(), self._run_schema(timed=True)
         born = self._client.machine(self._shard_id).cached.born
         with self._cache.drafts() as drafts:
-            streams = self._streams(self._runs(), schema, until=limit)
+            streams = self._streams([base, *tail], schema, until=limit)
             writer = drafts.writer(schema)
             write(writer, merge(streams, self._layout, self._sizes, sums=True))
-            streams = self._streams(self._tail, timed, after=limit)
+            streams = self._streams([*tail], timed, after=limit)
             rest = write(drafts.writer(timed), merge(streams, self._layout, self._sizes)).finish()
-            shared = self._cache.publish(drafts, writer, self._identity, limit, born=born)
+            return self._cache.publish(drafts, writer, self._identity, limit, born=born), rest
+
+    def _take(self, merging: Merging, shared: Base, rest: Run) -> None:
+        """Go on with the new base, unless somebody has come who must not see all of it."""
+        if merging.limit > min(self._holds.values()):
+            shared.close()
+            return
         before = self._shared
-        self._shared, self._base, self._as_of = shared, shared.run, limit
-        self._tail = [rest] if rest.rows else []
+        self._shared, self._base, self._as_of = shared, shared.run, merging.limit
+        self._tail[: len(merging.tail)] = [rest] if rest.rows else []
         if before is not None:
             before.close()
             if before.path != shared.path:

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tidemark.clock import ManualClock
+from tidemark.clock import SYSTEM_CLOCK, ManualClock
 from tidemark.errors import AsOfBeforeSince, InvalidUsage
 from tidemark.frontier import Frontier
 from tidemark.persist import Config, MemBlob, MemConsensus, PersistClient, arrange, hot, keyhash
@@ -79,6 +80,7 @@ class Model(RuleBasedStateMachine):
 
     collisions: int | None = None
     tail_runs, tail_rows = 2, 4
+    aside_rows = arrange.ASIDE_ROWS
     config = TINY
 
     @initialize(batch=st.lists(rows, max_size=40))
@@ -86,11 +88,12 @@ class Model(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(arrange, "MAX_TAIL_RUNS", self.tail_runs)
         self.patch.setattr(arrange, "MIN_TAIL_ROWS", self.tail_rows)
+        self.patch.setattr(arrange, "ASIDE_ROWS", self.aside_rows)
         if self.collisions is not None:
             combine, modulus = keyhash.combine, np.uint64(self.collisions)
             for module in (keyhash, run_order):
                 self.patch.setattr(module, "combine", lambda *args: combine(*args) % modulus)
-        self.folder = TemporaryDirectory()
+        self.folder = TemporaryDirectory(ignore_cleanup_errors=True)  # Merges may be under way.
         self.client = PersistClient(
             MemBlob(), MemConsensus(), clock=ManualClock(), config=self.config
         )
@@ -215,6 +218,12 @@ class AllCollide(Model):
     collisions = 1
 
 
+class MergingAside(Model):
+    """Bases change while look-ups go on."""
+
+    aside_rows = -1
+
+
 class NeverAbsorbing(Model):
     tail_runs, tail_rows = 3, 10_000
 
@@ -236,6 +245,7 @@ def state_machine(machine: type[RuleBasedStateMachine], examples: int):
 TestArrangement = state_machine(Model, 40)
 TestCollidingHashes = state_machine(Colliding, 30)
 TestAllHashesCollide = state_machine(AllCollide, 15)
+TestMergingAside = state_machine(MergingAside, 30)
 TestNeverAbsorbing = state_machine(NeverAbsorbing, 15)
 TestInMemory = state_machine(InMemory, 10)
 
@@ -280,6 +290,83 @@ def test_the_greatest_is_deleted_again_and_again(client, cache, monkeypatch):
         found = arrangement.heads(one, np.array([1]), time, last=True)
         assert max(row["v"] for row in found.to_pylist() if row[DIFF] > 0) == top - 1
         assert found.num_rows < 300, "the group is not read whole"
+
+
+class TestABaseThatIsMadeAside:
+    @pytest.fixture
+    def merging(self, client, cache, monkeypatch):
+        """An arrangement whose new base waits for `go`, with 10 keys that were written twice."""
+        monkeypatch.setattr(arrange, "MIN_TAIL_ROWS", 5)
+        monkeypatch.setattr(arrange, "ASIDE_ROWS", -1)
+        self.go, new_base = Event(), Arrangement._new_base
+
+        def waiting(arrangement, merging):
+            self.go.wait(30)
+            return new_base(arrangement, merging)
+
+        monkeypatch.setattr(Arrangement, "_new_base", waiting)
+        self.writer = client.open_writer("s", schema=ORDERED, key=("k",))
+        self.write(0, [(k, 0, 1) for k in range(10)])
+        arrangement = Arrangement(client, "s", ("k",), cache=cache)
+        arrangement.hold("h", 0)
+        self.write(1, [(k, v, d) for k in range(10) for v, d in ((0, -1), (1, 1))])
+        arrangement.hold("h", 1)
+        yield arrangement
+        self.go.set()
+
+    def write(self, time: int, changes: list[tuple[int, int, int]]) -> None:
+        updates = ordered([(k, v, time, diff) for k, v, diff in changes])
+        self.writer.compare_and_append(updates, lower=Frontier(time), upper=Frontier(time + 1))
+
+    def values(self, arrangement: Arrangement, as_of: int) -> list[int]:
+        found = arrangement.lookup(pa.table({"k": list(range(10))}), as_of)
+        assert set(found[DIFF].to_pylist()) == {1}
+        return sorted(found["v"].to_pylist())
+
+    def wait_until_merged(self, arrangement: Arrangement, as_of: int) -> None:
+        self.go.set()
+        while arrangement.base_as_of < as_of:
+            SYSTEM_CLOCK.sleep(0.01)
+
+    def test_look_ups_go_on_meanwhile(self, merging):
+        for time in range(2, 30):
+            self.write(time, [(3, time - 1, -1), (3, time, 1)])
+            merging.hold("h", time)
+            assert self.values(merging, time) == [1] * 9 + [time]
+        assert merging.base_as_of == 0
+        self.wait_until_merged(merging, 1)
+        assert self.values(merging, 29) == [1] * 9 + [29]
+
+    def test_an_early_holder_stays_right(self, merging):
+        merging.hold("early", 0)
+        self.go.set()
+        for _ in range(20):
+            assert self.values(merging, 0) == [0] * 10
+            SYSTEM_CLOCK.sleep(0.01)
+        assert merging.base_as_of == 0
+
+    def test_nobody_waits_for_it(self, merging):
+        assert merging.release("h")
+        self.go.set()
+        merging.hold("h", 1)
+        assert self.values(merging, 1) == [1] * 10
+
+    def test_a_failure_leaves_the_old_base_and_is_tried_again(self, merging, monkeypatch):
+        monkeypatch.setattr(Cache, "publish", _full)
+        self.go.set()
+        while merging._merging is not None:
+            SYSTEM_CLOCK.sleep(0.01)
+        assert (merging.base_as_of, self.values(merging, 1)) == (0, [1] * 10)
+        monkeypatch.undo()
+        monkeypatch.setattr(arrange, "MIN_TAIL_ROWS", 5)
+        self.write(2, [(1, 1, -1), (1, 2, 1)])
+        merging.hold("h", 2)
+        assert merging.base_as_of == 2
+        assert self.values(merging, 2) == [1] * 9 + [2]
+
+
+def _full(*_: object, **__: object) -> None:
+    raise OSError("no space left on device")
 
 
 @pytest.mark.parametrize("tops", [[NAN], [None], [NAN, None]], ids=str)

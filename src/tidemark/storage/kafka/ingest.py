@@ -11,6 +11,7 @@ Offsets say how many messages there can be before any is read, so the choice is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -202,10 +203,13 @@ class KafkaUpstream:
         return self._envelopes[schemas]
 
     def _few(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Batch:
-        table = updates.toArrow()
-        if self._key:
-            as_of = (stretch.lower.time or 0) - 1
-            table = retracted(table, self._key, self._arranged(as_of), as_of)
+        as_of = (stretch.lower.time or 0) - 1
+        # What the collection holds is brought up to date while Spark is at work.
+        with ThreadPoolExecutor(1) as aside:
+            arranged = aside.submit(self._arranged, as_of) if self._key else None
+            table = updates.toArrow()
+        if arranged is not None:
+            table = retracted(table, self._key, arranged.result(), as_of)
         table = consolidate(table.cast(writer.schema))
         return Batch(writer.stage(table), Counts.of(table))
 
