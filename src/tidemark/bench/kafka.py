@@ -211,6 +211,7 @@ class Trial:
         second.kill()
         lags = load.lags(first.steps[2 + WARM_UP :])
         begin = second.steps[0]
+        assert sum(begin.offsets.values()) > begin.start, "nothing was left to read"
         self._say(f"{len(lags):,} messages at {self._size.rate:,}/s")
         return {
             "freshness_p50_ms": float(np.percentile(lags, 50)),

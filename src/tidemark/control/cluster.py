@@ -122,7 +122,8 @@ class Cluster:
                     self._ready.set()
                     failures = 0
                 reply = await self._act("status", None)
-                statuses = msgspec.json.decode(reply, type=Statuses)
+                # A replica that was started by an earlier version may say things a bit differently.
+                statuses = msgspec.json.decode(reply, type=Statuses, strict=False)
                 self.statuses = {status.id: status for status in statuses.items}
                 for status in statuses.items:
                     self._heard(status)

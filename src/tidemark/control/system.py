@@ -64,7 +64,7 @@ def _hydration(coordinator: Coordinator) -> list[tuple]:
         if item.kind in ("source", "materialized-view"):
             status = coordinator.status(item)
             # The shards know at once; the replica's own word comes once a second.
-            shards = [item.shard or ""]
+            shards = [item.shard] if item.shard is not None else []
             definition = definitions.get(item.runs_as)
             if definition is not None:
                 shards = list(written_by(definition)[:-1])

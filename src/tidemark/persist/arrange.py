@@ -113,6 +113,7 @@ class Arrangement:
         self._base: Run | None = None
         self._tail: list[Run] = []
         self._merging: Merging | None = None
+        self._put_off = 0
         self._as_of = -1
         self._upper = Frontier.MIN
 
@@ -222,11 +223,15 @@ class Arrangement:
             try:
                 return work()
             except Damaged as error:
-                log.warning("a base is made again", shard=self._shard_id, error=str(error))
-                if self._shared is not None:
-                    self._cache.discard(self._shared.path)
-                self._load(min(self._holds.values()))
+                log.warning("a base is damaged", shard=self._shard_id, error=str(error))
+                self._mend()
         raise Unavailable(f"bases of {self._shard_id} are damaged again and again")
+
+    def _mend(self) -> None:
+        """Make a damaged base again, from the shard."""
+        if self._shared is not None:
+            self._cache.discard(self._shared.path)
+        self._load(min(self._holds.values()))
 
     # The base.
 
@@ -294,6 +299,7 @@ class Arrangement:
         if self._shared is not None:
             self._shared.close()
         self._shared, self._base, self._tail, self._merging = None, None, [], None
+        self._put_off = 0
 
     def _row_schema(self) -> pa.Schema:
         """The row's columns, as many as the shard has now."""
@@ -404,7 +410,7 @@ class Arrangement:
         return [stream(tables) for tables in slices(runs, self._sizes)]
 
     def _tail_limit(self) -> float:
-        return max(MIN_TAIL_ROWS, TAIL_SHARE * self._loaded().rows)
+        return max(MIN_TAIL_ROWS, TAIL_SHARE * self._loaded().rows, self._put_off)
 
     def _absorb(self) -> None:
         """Have merged into a new base what every holder may already see."""
@@ -430,17 +436,27 @@ class Arrangement:
             threading.Thread(target=self._merge, args=(merging,), name=name, daemon=True).start()
 
     def _merge(self, merging: Merging) -> None:
-        """In a thread of its own; whatever goes wrong, the old base is still right."""
-        found: tuple[Base, Run] | None = None
+        """In a thread of its own. If that fails the old base is still right, unless it is damaged;
+        it is tried again when the tail is twice as long."""
         try:
             found = self._new_base(merging)
+        except Damaged:
+            found = None
         except Exception as error:
             log.warning("a base could not be made anew", shard=self._shard_id, error=str(error))
+            with self._lock:
+                if self._merging is merging:
+                    self._merging = None
+                    self._put_off = 2 * sum(run.rows for run in merging.tail)
+            return
         with self._lock:
-            if self._merging is merging:
-                self._merging = None
-                if found is not None:
-                    self._take(merging, *found)
+            if self._merging is not merging:
+                return
+            self._merging = None
+            if found is not None:
+                self._take(merging, *found)
+            else:
+                self._mend()
 
     def _new_base(self, merging: Merging) -> tuple[Base, Run]:
         """The base, and what is left of the tail."""
@@ -463,6 +479,7 @@ class Arrangement:
         before = self._shared
         self._shared, self._base, self._as_of = shared, shared.run, merging.limit
         self._tail[: len(merging.tail)] = [rest] if rest.rows else []
+        self._put_off = 0
         if before is not None:
             before.close()
             if before.path != shared.path:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -64,7 +65,10 @@ class Found(NamedTuple):
 
 
 class Run:
-    """Sorted updates. Positions are those of one table, however many batches there are."""
+    """Sorted updates. Positions are those of one table, however many batches there are.
+
+    It does not change, and threads may share it; of a mapped one, batches are read when needed.
+    """
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Run:
         # All hashes are found in one array: add to a position what its batch is shifted by.
         self._shift = np.zeros(len(counts), dtype=np.int64)
         self._unread = len(counts)
+        self._reading = threading.Lock()
         self._spreads: dict[str, Spread | None] = {}
         if mapped is not None:
             self._flat = np.frombuffer(mapped, np.uint64, count=mapped.size // 8)
@@ -219,13 +224,20 @@ class Run:
 
     def batch(self, at: int) -> pa.RecordBatch:
         batch = self._batches[at]
-        if batch is None:
-            batch = self._batches[at] = self._read(self._blocks[at])
-            hashes = batch.column(HASH).buffers()[1]
-            assert self._mapped is not None
-            self._shift[at] = (hashes.address - self._mapped.address) // 8 - self._starts[at]
-            self._unread -= 1
-        return batch
+        return batch if batch is not None else self._first_read(at)
+
+    def _first_read(self, at: int) -> pa.RecordBatch:
+        with self._reading:
+            batch = self._batches[at]
+            if batch is None:
+                batch = self._read(self._blocks[at])
+                hashes = batch.column(HASH).buffers()[1]
+                assert self._mapped is not None
+                self._shift[at] = (hashes.address - self._mapped.address) // 8 - self._starts[at]
+                # Last, as others may take what is there without the lock.
+                self._batches[at] = batch
+                self._unread -= 1
+            return batch
 
     def _search(self, hashes: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
         """How many rows have a lesser hash ("right": or the same)."""

@@ -11,7 +11,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from tidemark.clock import Clock
-from tidemark.errors import Indeterminate, TidemarkError, Unavailable
+from tidemark.errors import Fenced, Indeterminate, TidemarkError, Unavailable
 from tidemark.persist.codec import decode, encode, replay
 from tidemark.persist.commands import expire
 from tidemark.persist.config import Config
@@ -94,7 +94,9 @@ class Machine:
         while True:
             try:
                 new, outcome = step(state)
-            except TidemarkError:
+            except TidemarkError as error:
+                if fresh and unsure is not None and isinstance(error, Fenced):
+                    raise unsure from error  # It may have happened before it was shut out.
                 if fresh:
                     raise
                 # What is wrong by a state of a while ago may be right by now.

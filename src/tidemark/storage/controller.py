@@ -93,6 +93,7 @@ class Storage:
             self._client.open_critical_since(found.shard, sink_holder(id_)).release()
         self._definitions.change({id_: None})
         self._statistics.pop(id_, None)
+        self._before.pop(id_, None)
 
     # Collections.
 
@@ -128,8 +129,10 @@ class Storage:
             names = row_names(updates.schema)
             rows = pa.schema([updates.schema.field(name) for name in names])
             state = self._client.state(id_)
-            if state.follows:
+            if state.follows or state.lead is not None:
                 raise InvalidUsage(f"collection {id_} is a table: only commits write to it")
+            if any(id_ in collections_of(known) for known in self.definitions.values()):
+                raise InvalidUsage(f"collection {id_} is a source: only its ingestion writes to it")
             writer = self._client.open_writer(id_, schema=rows, key=state.key, rendition=rendition)
             self._writers[id_, rendition] = writer
         return writer.compare_and_append(updates, lower=lower, upper=upper)
@@ -147,11 +150,11 @@ class Storage:
     def heard(self, id_: str, statistics: Statistics) -> None:
         """What a cluster says that a source has done since it was started there."""
         last = self._statistics.get(id_)
-        if last is not None and statistics.batches < last.batches:
+        if last is not None and statistics.started_ms != last.started_ms:
             self._before[id_] = self.statistics(id_)
         self._statistics[id_] = statistics
 
     def statistics(self, id_: str) -> Statistics:
-        """What a source has done since this controller was started, and how far it is."""
+        """What a source has done as far as this controller has heard, and how far it is."""
         last = self._statistics.get(id_) or Statistics()
         return last.after(self._before.get(id_) or Statistics())

@@ -7,10 +7,11 @@ append makes every later one of the first leader's fail.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 
-from tidemark.errors import AsOfBeforeSince, Fenced
+from tidemark.errors import AsOfBeforeSince, Fenced, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.persist import CRITICAL, DIFF, PersistClient, UpperMismatch, as_updates
 
@@ -54,7 +55,8 @@ class Definitions:
             )
         self._upper = upper
         self._rows = {id_: text for id_, text in {**self._rows, **rows}.items() if text is not None}
-        self._hold.downgrade(Frontier(time))
+        with suppress(Unavailable):  # It is changed; what was before can be let go another time.
+            self._hold.downgrade(Frontier(time))
 
     def _lead(self, client: PersistClient) -> int:
         """Taking the lead is a change like any other: it fences out who led before."""

@@ -115,6 +115,7 @@ class Statistics(msgspec.Struct):
     offset_known: int = 0
     offset_committed: int = 0
     rehydration_ms: int | None = None
+    started_ms: int = 0
 
     def after(self, earlier: Statistics) -> Statistics:
         """These and what was done before the last start."""
@@ -160,7 +161,7 @@ class Ingestion:
     ):
         self.id = id_
         self.interval_ms = interval_ms
-        self.statistics = Statistics()
+        self.statistics = Statistics(started_ms=(clock or client.clock).now_ms())
         self._upstream = upstream
         self._remap = Remap(client, remap)
         self._clock = clock or client.clock

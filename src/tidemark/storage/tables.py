@@ -164,6 +164,9 @@ class Tables:
             self._unapplied = {
                 e["shard"]: decode_table(e["updates"]) for e in self._logged.to_pylist()
             }
+            for shard_id in self._unapplied.keys() - self._tables.keys():
+                # Dropped before it had them: nobody shall take it for complete.
+                self._client.finalize(shard_id)
             self._apply()
 
     def _apply(self) -> None:

@@ -16,7 +16,7 @@ from tidemark.persist import Config, PersistClient
 from tidemark.persist.updates import updates_schema
 
 ROWS = pa.schema([("k", pa.string()), ("n", pa.int64())])
-CHANGED = ("since", "upper", "key", "floor", "follows", "lead")
+CHANGED = ("since", "upper", "key", "floor", "follows", "lead", "rendition")
 
 
 def newest_state(consensus: Path, shard: str) -> dict:

@@ -303,6 +303,7 @@ STEPS: dict[str, tuple[str, Callable]] = {
     "upper goes back": ("S2", lambda d: replace(d, upper=Frontier(1))),
     "upper without a batch": ("L3", lambda d: replace(d, upper=Frontier(99))),
     "a hold changes the floor": ("L3", lambda d: replace(d, floor=7)),
+    "a hold changes the rendition": ("L3", lambda d: replace(d, rendition=7)),
     "a hold follows a log": ("L3", lambda d: replace(d, follows="txns")),
     "a hold leads followers": ("L3", lambda d: replace(d, lead=Lead(Frontier(0), Frontier(1)))),
     "a hold changes the key": ("L3", lambda d: replace(d, key=("t",))),

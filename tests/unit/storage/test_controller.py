@@ -44,9 +44,13 @@ def back(
     storage: Storage, rendition: int, lower: int, upper: int, *keys: int
 ) -> Appended | UpperMismatch:
     """Write keys back at `lower`."""
-    updates = as_updates(pa.table({"k": pa.array(keys, pa.int64())}), time=lower)
+    updates = _row(*keys, time=lower)
     bounds = {"lower": Frontier(lower), "upper": Frontier(upper)}
     return storage.write_back("c", updates, **bounds, rendition=rendition)
+
+
+def _row(*keys: int, time: int = 0) -> pa.Table:
+    return as_updates(pa.table({"k": pa.array(keys, pa.int64())}), time=time)
 
 
 @pytest.fixture
@@ -179,6 +183,14 @@ class TestRenditions:
         found = next(steps)
         assert (found.upper, found.table["k"].to_pylist()) == (Frontier(2), [2])
 
+    def test_sources_and_tables_have_writers_of_their_own(
+        self, client: PersistClient, storage: Storage
+    ) -> None:
+        storage.create_source(COUNTER)
+        for id_ in ("u1", "u1-remap"):
+            with pytest.raises(InvalidUsage, match="is a source"):
+                storage.write_back(id_, _row(), lower=Frontier(0), upper=Frontier(1), rendition=1)
+
 
 class TestCollections:
     def test_any_readable_time_can_be_subscribed_to(self, storage: Storage) -> None:
@@ -197,11 +209,13 @@ class TestCollections:
 class TestStatistics:
     def test_they_add_up_when_a_source_starts_again(self, storage: Storage) -> None:
         assert storage.statistics("u1") == Statistics()
-        storage.heard("u1", Statistics(messages_received=10, batches=2, offset_committed=10))
-        storage.heard("u1", Statistics(messages_received=15, batches=3, offset_committed=15))
-        storage.heard("u1", Statistics(messages_received=1, batches=1, offset_committed=16))
+        for started, messages, offset in ((1, 10, 10), (1, 15, 15), (2, 16, 31), (3, 0, 31)):
+            storage.heard(
+                "u1",
+                Statistics(started_ms=started, messages_received=messages, offset_committed=offset),
+            )
         found = storage.statistics("u1")
-        assert (found.messages_received, found.batches, found.offset_committed) == (16, 4, 16)
+        assert (found.messages_received, found.offset_committed) == (31, 31)
 
     def test_rows_and_errors_are_counted_by_what_they_do(self) -> None:
         table = pa.table({DIFF: [2, -1, 1, -3, 1], ERR: [None, None, "a", "b", "c"]})

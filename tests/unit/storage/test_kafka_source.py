@@ -329,6 +329,26 @@ def test_a_topic_that_lost_what_was_read(spark: SparkSession, tmp_path: Path) ->
         world.step()
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_topic_that_was_lost_after_it_was_bound(
+    spark: SparkSession, tmp_path: Path, restarted: bool
+) -> None:
+    world = World(spark, tmp_path)
+    world.send('{"id": 1}', '{"amount": 1}')
+    world.step()
+    world.send('{"id": 1}', '{"amount": 2}')
+    world.clock.advance(1_000)
+    world.running.mint()
+    if restarted:
+        world.running = world.start()
+    world.broker.partitions[0].clear()
+    world.running._upstream._marks.clear()  # As after a write that failed.
+    for _ in range(2):
+        with pytest.raises(TopicLost, match=r"recreated: partition 0 ends at offset 0, .* to 2"):
+            world.step()
+    assert [row["amount"] for row in world.rows()] == [1]
+
+
 def test_messages_deleted_before_they_were_read(spark: SparkSession, tmp_path: Path) -> None:
     world = World(spark, tmp_path)
     world.send('{"id": 1}', '{"amount": 1}')

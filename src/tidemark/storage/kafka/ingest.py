@@ -124,11 +124,14 @@ class KafkaUpstream:
     def _ranges(self, stretch: Stretch) -> dict[int, tuple[int, int]]:
         """What to read; it must all still be there."""
         if not self._marks:
+            # It was bound a while ago: the topic may be another by now.
             self._marks = self._broker.marks()
+            self._check_topic(stretch.stop)
+        known, self._marks = self._marks, {}
         given = self._source.start_offsets
         found = {}
         for partition, stop in stretch.stop.items():
-            low = self._marks[partition].low if partition in self._marks else 0
+            low = known[partition].low if partition in known else 0
             begun = partition in stretch.start
             asked = given[partition] if partition < len(given) else None
             start = max(stretch.start.get(partition, 0), asked or 0)
