@@ -147,6 +147,7 @@ def test_a_copy_is_killed_and_goes_on(
         assert not fsck(client, shard).errors
 
 
+@pytest.mark.soak
 @rounds(1)
 def test_one_of_two_writers_dies(
     tmp_path: Path, client: PersistClient, chance: random.Random, kills: int

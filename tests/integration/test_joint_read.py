@@ -176,6 +176,7 @@ def test_views_of_one_time(region: tidemark.Region, spark: SparkSession):
     assert not {row.name for row in spark.catalog.listTables()} & set(NAMES)
 
 
+@pytest.mark.soak
 def test_shards_of_others_outlive_the_server(
     region: tidemark.Region, server: Serving, spark: SparkSession
 ):

@@ -484,6 +484,7 @@ def test_a_certificate_authority_in_the_connection(
         guarded.stop()
 
 
+@pytest.mark.soak
 def test_a_killed_server_goes_on_where_it_was(
     tmp_path: Path, kafka: KafkaServer, topic: str
 ) -> None:

@@ -25,6 +25,8 @@ from tidemark.storage.kafka.spec import Format, KafkaConnection, RegistryConnect
 from tidemark.storage.source import Ingestion
 from tidemark.types import BIGINT, TEXT, Column
 
+SEEDS = [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 10))]
+
 
 @pytest.fixture
 def topic() -> str:
@@ -53,7 +55,7 @@ def rows(client: PersistClient) -> list[dict]:
     return found.drop_columns(["_time", "_diff"]).to_pylist()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_histories(
     kafka: KafkaServer, topic: str, spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
@@ -122,7 +124,9 @@ def test_a_transaction_is_seen_whole_or_not_at_all(
     step_until(running, lambda: len(rows(client)) == 4)
 
 
-@pytest.mark.parametrize("security", ["sasl_plain", "sasl_scram", "tls"])
+@pytest.mark.parametrize(
+    "security", ["sasl_scram", "tls", pytest.param("sasl_plain", marks=pytest.mark.soak)]
+)
 def test_brokers_that_ask_who_we_are(
     kafka_folder: Path, topic: str, spark: SparkSession, tmp_path: Path, security: str
 ) -> None:

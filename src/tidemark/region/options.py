@@ -102,7 +102,8 @@ class Options(NamedTuple):
         value = self.given.get(name)
         if value is None or value.isdecimal():
             return None if value is None else int(value)
-        raise InvalidUsage(f"option {name}: {value!r} is not a number from 0 on")
+        kind = "number from 0 on" if name == "rendition" else "timestamp"
+        raise InvalidUsage(f"option {name}: {value!r} is not a {kind}")
 
     def names(self, name: str) -> list[str] | None:
         value = self.given.get(name)

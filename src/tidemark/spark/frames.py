@@ -152,6 +152,7 @@ def delta(
     if low is None or not lower <= upper:
         raise InvalidUsage(f"no interval: from {lower} to {upper}")
     reader = client.open_reader(shard_id)
+    check_as_of(client.state(shard_id), None)
     reached = reader.upper
     if not upper <= reached:
         raise InvalidUsage(f"shard {shard_id} is complete to {reached}, not {upper}")

@@ -26,6 +26,8 @@ from tidemark.storage.remap import Binding, Remap
 from tidemark.storage.source import Ingestion
 from tidemark.types import BIGINT, JSONB, TEXT, Column
 
+SEEDS = [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 10))]
+
 
 class World:
     """A topic in memory, its source, and a clock."""
@@ -113,7 +115,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 EVENTS = ["step", "step", "step", "bind", "restart", "race", "lost", "partition", "gap"]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_binding_holds_what_its_messages_say(
     spark: SparkSession, tmp_path: Path, path: str, seed: int
 ) -> None:
