@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from threading import Event, Thread
 
 import pytest
@@ -34,20 +34,17 @@ VICTIMS = ("control", "tidemark.compute.clusterd", "java", "everything", "broker
 CHILD = Path(__file__).parent.parent / "kafka_child.py"
 
 
-def test_killed_again_and_again(kafka_folder: Path, tmp_path: Path) -> None:
-    run(kafka_folder, tmp_path, events=4)
+def test_killed_again_and_again(kafka_folder: Path, tmp_path: Path, chance: Random) -> None:
+    run(kafka_folder, tmp_path, chance, events=4)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("attempt", range(5))
-def test_killed_for_long(kafka_folder: Path, tmp_path: Path, attempt: int) -> None:
-    run(kafka_folder, tmp_path, events=60)
+def test_killed_for_long(kafka_folder: Path, tmp_path: Path, chance: Random, attempt: int) -> None:
+    run(kafka_folder, tmp_path, chance, events=60)
 
 
-def run(kafka_folder: Path, folder: Path, *, events: int) -> None:
-    seed = int(os.environ.get("CRASH_SEED") or SystemRandom().randrange(10**6))
-    print(f"CRASH_SEED={seed}")
-    random = Random(seed)
+def run(kafka_folder: Path, folder: Path, random: Random, *, events: int) -> None:
     server = KafkaServer(kafka_folder / f"crash-{folder.name}")
     client = open_client(folder)
     keep_history(client)
@@ -96,20 +93,19 @@ def check_reads(client: PersistClient, notes: Path) -> None:
         last |= read["begins"]
 
 
-def test_a_server_is_killed_with_its_source(kafka_folder: Path, tmp_path: Path) -> None:
-    run_server(kafka_folder, tmp_path, kills=3)
+def test_a_server_is_killed_with_its_source(
+    kafka_folder: Path, tmp_path: Path, chance: Random
+) -> None:
+    run_server(kafka_folder, tmp_path, chance, kills=3)
 
 
 @pytest.mark.soak
-def test_a_server_is_killed_for_long(kafka_folder: Path, tmp_path: Path) -> None:
-    run_server(kafka_folder, tmp_path, kills=50)
+def test_a_server_is_killed_for_long(kafka_folder: Path, tmp_path: Path, chance: Random) -> None:
+    run_server(kafka_folder, tmp_path, chance, kills=50)
 
 
-def run_server(kafka_folder: Path, folder: Path, *, kills: int) -> None:
+def run_server(kafka_folder: Path, folder: Path, random: Random, *, kills: int) -> None:
     """The same through SQL: control, clusterd, its JVM, all of them and the broker are killed."""
-    seed = int(os.environ.get("CRASH_SEED") or SystemRandom().randrange(10**6))
-    print(f"CRASH_SEED={seed}")
-    random = Random(seed)
     broker = KafkaServer(kafka_folder / f"server-crash-{folder.name}")
     broker.create_topic("t", partitions=PARTITIONS)
     server = Serving(folder / "data").start()

@@ -58,10 +58,9 @@ HISTORY = 20
 @pytest.mark.parametrize(
     "seconds", [10, pytest.param(300, marks=pytest.mark.soak)], ids=["short", "soak"]
 )
-def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path, seconds: int):
-    seed = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
-    print(f"CRASH_SEED={seed}")
-    chance = random.Random(seed)
+def test_nothing_acknowledged_is_lost_or_doubled(
+    tmp_path: Path, chance: random.Random, seconds: int
+):
     workers = [Worker(tmp_path, role, chance.randrange(10**9)) for role in ROLES]
     kills = 0
     try:

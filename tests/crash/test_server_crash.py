@@ -59,10 +59,9 @@ def server(tmp_path: Path) -> Iterator[Serving]:
 
 
 @pytest.mark.parametrize("soak", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_nothing_acknowledged_is_lost_and_nothing_starts_over(server: Serving, soak: bool):
-    seed = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
-    print(f"CRASH_SEED={seed}")
-    chance = random.Random(seed)
+def test_nothing_acknowledged_is_lost_and_nothing_starts_over(
+    server: Serving, chance: random.Random, soak: bool
+):
     chaos = Chaos(server, chance, thorough=soak)
     chaos.prepare()
     stop_at = SYSTEM_CLOCK.monotonic()

@@ -66,13 +66,6 @@ def rounds(short: int) -> pytest.MarkDecorator:
 
 
 @pytest.fixture
-def chance() -> random.Random:
-    seed = int(os.environ.get("CRASH_SEED") or random.SystemRandom().randrange(10**6))
-    print(f"CRASH_SEED={seed}")
-    return random.Random(seed)
-
-
-@pytest.fixture
 def client(tmp_path: Path) -> Iterator[PersistClient]:
     opened = open_client(tmp_path)
     yield opened

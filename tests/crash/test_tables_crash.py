@@ -235,3 +235,16 @@ def test_a_table_that_is_dropped_before_it_got_its_updates(
     tables.drop("b")
     tables.commit([write("a", 2)])
     assert contents(client, "a") == [1, 2]
+
+
+def test_a_table_that_was_being_dropped_is_not_taken_for_complete(
+    client: PersistClient, monkeypatch: pytest.MonkeyPatch
+):
+    """The catalog has dropped it, and the process died before the table had its updates."""
+    tables = opened(client)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables._tables["b"], "append", failing)
+        tables.commit([write("a", 1), write("b", 1)])
+    Tables(client, "txns", epoch=2).open({"a": SCHEMA})
+    assert contents(client, "a") == [1]
+    assert client.state("b").is_tombstone

@@ -382,6 +382,10 @@ def test_a_view_becomes_a_topic_and_a_source_again(
             "SASL PASSWORD takes a secret",
         ),
         ("CREATE CONNECTION kx TO KAFKA (BROKER 'h:1', SASL PASSWORD = SECRET no)", 'secret "no"'),
+        (
+            "CREATE CONNECTION kx TO KAFKA (BROKER 'h:1', SECURITY PROTOCOL = SECRET no)",
+            "SECURITY PROTOCOL takes a text",
+        ),
     ],
 )
 def test_refusals(

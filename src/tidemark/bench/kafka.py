@@ -41,8 +41,8 @@ from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.persist.config import MIB
 from tidemark.spark.session import LARGE, session_for, start_spark
+from tidemark.storage.ingestions import ingestion
 from tidemark.storage.kafka.broker import KafkaBroker
-from tidemark.storage.kafka.ingest import TABLE, KafkaUpstream
 from tidemark.storage.kafka.spec import Format, KafkaConnection, KafkaSource
 from tidemark.storage.source import Ingestion
 from tidemark.types import BIGINT, DOUBLE, TEXT, Column
@@ -247,18 +247,10 @@ class Opened:
             envelope="upsert",
             remap=f"{topic}-remap",
             output=topic,
-        )
-        broker = KafkaBroker(source.connection, topic, group=f"tidemark-{topic}")
-        upstream = KafkaUpstream(
-            source, broker, client=self.client, spark=spark, folder=folder / "cache"
-        )
-        self._ingestion = Ingestion(
-            topic,
-            upstream,
-            client=self.client,
-            remap=source.remap,
-            shards={TABLE: source.output},
             interval_ms=interval_ms,
+        )
+        self._ingestion = ingestion(
+            source, client=self.client, spark=spark, folder=folder / "cache"
         )
 
     def __enter__(self) -> Ingestion:

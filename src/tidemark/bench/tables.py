@@ -59,7 +59,7 @@ class Subject:
         return statistics.median(ms for ms, _ in warm), statistics.median(n for _, n in warm)
 
 
-def run(*, quick: bool = False) -> dict[str, float]:
+def run(*, quick: bool = False) -> None:
     rounds = 50 if quick else 300
     metrics: dict[str, float] = {}
     table = Table("tables", "row, ms", "durable commits", "beat, ms", "durable commits")
@@ -77,6 +77,10 @@ def run(*, quick: bool = False) -> dict[str, float]:
                 cells += [f"{ms:.2f}", f"{commits:.0f}"]
             table.add_row(*cells)
             subject.client.close()
+    few, many = COUNTS
+    growth = {
+        f"{kind}_growth": metrics[f"{kind}_ms_{many}"] / metrics[f"{kind}_ms_{few}"]
+        for kind in ("row", "beat")
+    }
     Console().print(table)
-    print(json.dumps(metrics))
-    return metrics
+    print(json.dumps(metrics | growth))

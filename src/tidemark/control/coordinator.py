@@ -39,8 +39,7 @@ from tidemark.persist import PersistClient
 from tidemark.persist.state import State
 from tidemark.storage.controller import Storage
 from tidemark.storage.kafka.spec import KafkaSink, sink_holder
-from tidemark.storage.spec import Definition, GeneratorSource, Source
-from tidemark.storage.spec import collections_of as written_by
+from tidemark.storage.spec import Definition, GeneratorSource, Source, written_by
 from tidemark.storage.tables import Tables, Write
 from tidemark.types import arrow_schema
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from tidemark.compute.plan import Get
-from tidemark.storage.spec import GeneratorSource
-from tidemark.storage.spec import collections_of as written_by
+from tidemark.storage.spec import GeneratorSource, written_by
 from tidemark.types import BIGINT, BOOLEAN, TEXT, Column, arrow_schema
 
 if TYPE_CHECKING:
@@ -49,12 +48,11 @@ def _columns(coordinator: Coordinator) -> list[tuple]:
 
 
 def _frontiers(coordinator: Coordinator) -> list[tuple]:
-    found = []
-    for item in coordinator.catalog.items.values():
-        if item.shard is not None:
-            (frontiers,) = coordinator.storage.frontiers(item.shard).values()
-            found.append((item.id, frontiers.since.time, frontiers.upper.time))
-    return found
+    shards = {i.id: i.shard for i in coordinator.catalog.items.values() if i.shard is not None}
+    found = coordinator.storage.frontiers(*shards.values())
+    return [
+        (id_, found[shard].since.time, found[shard].upper.time) for id_, shard in shards.items()
+    ]
 
 
 def _hydration(coordinator: Coordinator) -> list[tuple]:

@@ -151,12 +151,11 @@ def delta(
     low, high = lower.time, upper.time
     if low is None or not lower <= upper:
         raise InvalidUsage(f"no interval: from {lower} to {upper}")
-    reader = client.open_reader(shard_id)
-    check_as_of(client.state(shard_id), None)
-    reached = reader.upper
-    if not upper <= reached:
-        raise InvalidUsage(f"shard {shard_id} is complete to {reached}, not {upper}")
-    with reader.lease(max(low - 1, 0) if low else None) as lease:
+    state = client.state(shard_id)
+    check_as_of(state, None)
+    if not upper <= state.upper:
+        raise InvalidUsage(f"shard {shard_id} is complete to {state.upper}, not {upper}")
+    with client.open_reader(shard_id).lease(max(low - 1, 0) if low else None) as lease:
         scan = _Scan(spark, client, lease.state, low, high, filter)
         ok = scan.updates(TIME, DIFF)
         if consolidated:

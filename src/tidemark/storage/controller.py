@@ -31,7 +31,7 @@ from tidemark.persist.updates import row_names
 from tidemark.storage.definitions import Definitions
 from tidemark.storage.kafka.spec import KafkaSink, sink_holder
 from tidemark.storage.source import Statistics
-from tidemark.storage.spec import Definition, Source, collections_of
+from tidemark.storage.spec import Definition, Source, written_by
 
 
 class Frontiers(NamedTuple):
@@ -60,7 +60,7 @@ class Storage:
 
     def create_source(self, source: Source) -> None:
         """Its collections can be read from the beginning on, until compaction is allowed."""
-        for shard in collections_of(source):
+        for shard in written_by(source):
             self.allow_compaction(shard, Frontier.MIN)
         self._define(source)
 
@@ -77,17 +77,19 @@ class Storage:
         self._drop(id_)
 
     def _define(self, definition: Definition) -> None:
-        rows, text = self._definitions.rows, msgspec.json.encode(definition).decode()
-        if rows.get(definition.id, text) != text:
+        text = msgspec.json.encode(definition).decode()
+        known = self._definitions.rows.get(definition.id)
+        if known not in (None, text):
             raise InvalidUsage(f"{definition.id} is defined already, as something else")
-        self._definitions.change({definition.id: text})
+        if known is None:
+            self._definitions.change({definition.id: text})
 
     def _drop(self, id_: str) -> None:
         found = self.definitions.get(id_)
         if found is None:
             return
         # The definition goes last: what is left of a crash is dropped again.
-        for shard in collections_of(found):
+        for shard in written_by(found):
             self._client.finalize(shard)
         if isinstance(found, KafkaSink) and not self._client.state(found.shard).is_tombstone:
             self._client.open_critical_since(found.shard, sink_holder(id_)).release()
@@ -131,7 +133,7 @@ class Storage:
             state = self._client.state(id_)
             if state.follows or state.lead is not None:
                 raise InvalidUsage(f"collection {id_} is a table: only commits write to it")
-            if any(id_ in collections_of(known) for known in self.definitions.values()):
+            if any(id_ in written_by(known) for known in self.definitions.values()):
                 raise InvalidUsage(f"collection {id_} is a source: only its ingestion writes to it")
             writer = self._client.open_writer(id_, schema=rows, key=state.key, rendition=rendition)
             self._writers[id_, rendition] = writer

@@ -24,7 +24,7 @@ Source = GeneratorSource | KafkaSource
 Definition = Source | KafkaSink
 
 
-def collections_of(definition: Definition) -> tuple[str, ...]:
+def written_by(definition: Definition) -> tuple[str, ...]:
     """The shards that it writes, the remap shard last."""
     match definition:
         case GeneratorSource():

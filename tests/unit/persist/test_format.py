@@ -76,9 +76,9 @@ def test_another_program_reads_the_shard(tmp_path: Path, rollup_every: int):
         if time % 11 == 10:
             hold.downgrade(Frontier(time - 5))
             client.maintain("s")
-    writer.advance_upper(Frontier(70))
+    client.open_writer("s", schema=ROWS, key=("k",), rendition=3).advance_upper(Frontier(70))
     state = newest_state(tmp_path / "c.db", "s")
-    assert (state["since"], state["upper"]) == ([49], [70])
+    assert (state["since"], state["upper"], state["rendition"]) == ([49], [70], 3)
     for as_of in (49, 55, 69):
         ours = client.open_reader("s").snapshot(as_of).drop_columns(["_time"]).to_pylist()
         expected = {tuple(v for n, v in row.items() if n != "_diff"): row["_diff"] for row in ours}

@@ -200,6 +200,21 @@ def test_a_token_makes_it_happen_once(
         write(numbers(sourced, 0, 10), where, token="wednesday")
 
 
+def test_a_job_of_an_older_rendition_writes_nothing(
+    sourced: SparkSession, where: dict[str, str], client: PersistClient
+):
+    write(numbers(sourced, 0, 10), where, rendition=1)
+    write(numbers(sourced, 10, 20), where, rendition=2)
+    before = {key for key, _ in client.blob.list()}
+    for late in ({"rendition": 1}, {}):
+        with pytest.raises(PySparkException, match=r"rendition 2, not [01] any more"):
+            write(numbers(sourced, 20, 5_000), where, **late)
+    assert ids(client) == list(range(20))
+    assert {key for key, _ in client.blob.list()} == before, "what was shut out is deleted"
+    with pytest.raises(PySparkException, match="'new' is not a number from 0 on"):
+        write(numbers(sourced, 0, 10), where, rendition="new")
+
+
 def test_two_jobs_write_at_once(
     sourced: SparkSession, where: dict[str, str], client: PersistClient
 ):

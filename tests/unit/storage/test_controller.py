@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
-from tidemark.errors import AsOfBeforeSince, Fenced, InvalidUsage
+from tidemark.errors import AsOfBeforeSince, Fenced, Indeterminate, InvalidUsage, Unavailable
 from tidemark.frontier import Frontier
-from tidemark.persist import Appended, PersistClient, UpperMismatch, as_updates
+from tidemark.persist import (
+    Appended,
+    MemBlob,
+    MemConsensus,
+    PersistClient,
+    UpperMismatch,
+    as_updates,
+)
 from tidemark.persist.updates import DIFF, ERR
 from tidemark.storage.controller import Storage
 from tidemark.storage.generated import Generated
@@ -16,6 +24,7 @@ from tidemark.storage.kafka.spec import KafkaConnection, KafkaSink, sink_holder
 from tidemark.storage.source import Counts, Ingestion, Statistics
 from tidemark.storage.spec import GeneratorSource
 from tidemark.types import BIGINT, Column
+from unreliable import UnreliableConsensus
 
 ROWS = pa.schema([pa.field("k", pa.int64())])
 
@@ -73,7 +82,7 @@ class TestDefinitions:
         storage.create_source(COUNTER)
         storage.create_source(COUNTER)
         assert list(storage.definitions) == ["u1"]
-        other = GeneratorSource(**{**_fields(COUNTER), "tick_ms": 7})
+        other = replace(COUNTER, tick_ms=7)
         with pytest.raises(InvalidUsage, match="defined already"):
             storage.create_source(other)
         assert storage.definitions["u1"] == COUNTER
@@ -132,6 +141,19 @@ class TestDefinitions:
         assert sink_holder(SINK.id) not in client.state("u1").holds
         assert list(storage.definitions) == ["u1"]
 
+    def test_a_change_stands_if_only_the_past_could_not_be_let_go(
+        self, client: PersistClient, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def away(*_: object) -> None:
+            raise Unavailable("the store is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(storage._definitions._hold, "downgrade", away)
+            storage.create_sink(SINK)
+        assert storage.definitions == {SINK.id: SINK}
+        storage.create_source(COUNTER)
+        assert set(Storage(client, "storage").definitions) == {SINK.id, COUNTER.id}
+
 
 class TestRenditions:
     def test_a_newer_one_shuts_out_the_older(self, client: PersistClient, storage: Storage) -> None:
@@ -155,6 +177,26 @@ class TestRenditions:
         assert other.state("c").rendition == 3
         with pytest.raises(Fenced):
             back(Storage(other, "storage"), 2, 1, 2, 2)
+
+    def test_an_append_that_may_have_happened_is_not_said_to_have_not(self) -> None:
+        """It did, its answer was lost, and a newer one of the same name has written since."""
+        consensus = UnreliableConsensus(MemConsensus())
+        client = PersistClient(MemBlob(), consensus)
+
+        def append(rendition: int, time: int) -> object:
+            writer = client.open_writer("c", schema=ROWS, name="w", rendition=rendition)
+            upper = Frontier(time + 1)
+            return writer.compare_and_append(
+                _row(time, time=time), lower=Frontier(time), upper=upper, token=f"t{rendition}"
+            )
+
+        append(0, 0)
+        consensus.fail("after", call="compare_and_set", meanwhile=lambda: append(2, 2))
+        with pytest.raises(Indeterminate):
+            append(1, 1)
+        with pytest.raises(Fenced):
+            append(1, 3)
+        assert sorted(client.open_reader("c").snapshot(2)["k"].to_pylist()) == [0, 1, 2]
 
     def test_what_is_refused_leaves_nothing_behind(
         self, client: PersistClient, storage: Storage
@@ -233,10 +275,6 @@ def _ingestion(client: PersistClient) -> Ingestion:
         shards={"counter": "u1"},
         interval_ms=1_000,
     )
-
-
-def _fields(source: GeneratorSource) -> dict:
-    return {name: getattr(source, name) for name in source.__struct_fields__}
 
 
 def test_a_table_is_not_written_back_to(client: PersistClient):
