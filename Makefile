@@ -14,6 +14,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## create .venv with everything Tidemark needs (PYTHON=... picks the Python)
 	@scripts/java.sh $(VENV)
+	@scripts/classes.sh $(VENV)
 
 # PYTHON reaches the script only when given, so that the script's own list is the default.
 $(STAMP): requirements/runtime.txt requirements/dev.txt pyproject.toml
@@ -32,6 +33,7 @@ kafka: setup ## fetch Kafka, a schema registry and Spark's connector (170 MB; ne
 	@scripts/jars.sh $(VENV) kafka
 	@scripts/jars.sh $(VENV) kafka-spark
 	@scripts/kafka-registry.sh $(VENV)
+	@scripts/classes.sh $(VENV)
 
 demo: setup ## start a server with a load generator and maintained views
 	$(BIN)/tidemark demo

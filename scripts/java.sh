@@ -19,7 +19,8 @@ major() {
 }
 
 record() {
-    [ "$(cat "$venv/java-home" 2>/dev/null)" = "$1" ] || echo "java: $1 ($2)"
+    [ "$(cat "$venv/java-home" 2>/dev/null)" = "$1" ] && exit 0
+    echo "java: $1 ($2)"
     printf '%s\n' "$1" >"$venv/java-home"
     exit 0
 }

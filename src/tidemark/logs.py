@@ -11,6 +11,8 @@ import structlog
 
 def configure_logging(level: int = logging.INFO, file: TextIO = sys.stderr) -> None:
     """One line an event, to stderr unless told otherwise."""
+    # It would log statements that it does not understand, and these may have secrets.
+    logging.getLogger("sqlglot").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

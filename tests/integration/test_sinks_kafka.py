@@ -411,6 +411,45 @@ def test_lost_topics_are_noticed(
     assert client.open_critical_since("s", f"sink-{made.id}").since is None
 
 
+@pytest.mark.parametrize("while_it_runs", [True, False])
+def test_a_topic_that_was_made_anew_is_not_written_to(
+    kafka: Any,
+    topic: str,
+    client: PersistClient,
+    spark: SparkSession,
+    writer: Writer,
+    while_it_runs: bool,
+) -> None:
+    made = sink(kafka, topic)
+    run = SinkRun(made, client=client, spark=spark)
+    run.step()
+    kafka.broker.delete_topic(made.topic)
+    writer.write()
+    if while_it_runs:
+        with pytest.raises(DataError, match="is gone or was made anew"):
+            run.step()
+    kafka.broker.create_topic(made.topic, partitions=1)
+    if not while_it_runs:
+        run.close()
+        run = SinkRun(made, client=client, spark=spark)
+    with pytest.raises(DataError, match="is gone or was made anew"):
+        run.step()
+    run.close()
+    assert consume(kafka, made.topic) == []
+
+
+def test_a_large_row_is_for_the_topic_to_refuse(
+    kafka: Any, topic: str, client: PersistClient, spark: SparkSession, writer: Writer
+) -> None:
+    made = sink(kafka, topic, topic_config={"max.message.bytes": str(4 << 20)})
+    run = SinkRun(made, client=client, spark=spark)
+    run.step()
+    writer.append([(77, "x" * (2 << 20), writer.upper, 1, None)], writer.upper + 1)
+    run.step()
+    run.close()
+    assert any(len(message.value or "") > 2 << 20 for message in consume(kafka, made.topic))
+
+
 def test_brokers_that_are_away_are_waited_for(
     kafka_folder: Path,
     topic: str,

@@ -41,6 +41,7 @@ from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.persist.config import MIB
 from tidemark.spark.session import LARGE, session_for, start_spark
+from tidemark.spark.warm import warm_up
 from tidemark.storage.ingestions import ingestion
 from tidemark.storage.kafka.broker import KafkaBroker
 from tidemark.storage.kafka.spec import Format, KafkaConnection, KafkaSource
@@ -407,7 +408,9 @@ def _ddl(format: Format) -> str:
 
 def _child(folder: str, bootstrap: str, topic: str) -> None:
     configure_logging(logging.WARNING)
+    # As `clusterd` does it.
     spark: SparkSession = start_spark(app="tidemark-bench-child")
+    warm_up(spark)
     print(json.dumps({"ready": SYSTEM_CLOCK.now_ms() / 1_000}), flush=True)
     with Opened(spark, Path(folder), bootstrap, topic, 1_000) as ingestion:
         while True:

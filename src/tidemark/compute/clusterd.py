@@ -8,12 +8,10 @@ dies it stops at once; whoever watches it starts it again.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fcntl
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -41,7 +39,8 @@ from tidemark.errors import TidemarkError, Unavailable
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.spark.compact import large_merges
-from tidemark.spark.session import start_spark
+from tidemark.spark.session import jvm_of, start_spark, stop_spark
+from tidemark.spark.warm import warm_up
 from tidemark.storage.ingestions import ingestion, secrets_of
 from tidemark.storage.kafka.sink import SinkRun
 from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
@@ -216,6 +215,7 @@ def main(argv: list[str] | None = None) -> None:
     spark = start_spark(
         master=options.spark_master, app=f"tidemark-{options.name}", blob=options.blob
     )
+    warm_up(spark)
     client.start_maintenance(large=large_merges(spark, client))
     replica = Replica(client, spark, options.data / "cache", SYSTEM_CLOCK)
     token = secrets.token_hex(16)
@@ -227,8 +227,7 @@ def main(argv: list[str] | None = None) -> None:
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
-    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
-    assert jvm is not None
+    jvm = jvm_of(spark)
     while not stop.wait(0.2):
         if jvm.poll() is not None:
             log.error("the JVM is gone, stopping")
@@ -239,12 +238,7 @@ def main(argv: list[str] | None = None) -> None:
     replica.stop()
     server.shutdown()
     client.close()
-    spark.stop()
-    # The JVM ends when its standard input does; who waits for us waits for it, too.
-    if jvm.stdin is not None:
-        jvm.stdin.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        jvm.wait(timeout=10)
+    stop_spark(spark)
     sys.exit(0)
 
 

@@ -322,7 +322,7 @@ def _topic(coordinator: Coordinator, target: KafkaTarget, statement: s.CreateKaf
                     sqlstate="22023",
                 )
         if (at := statement.start_timestamp) is not None:
-            found = broker.offsets_at(at if at >= 0 else coordinator.clock.now_ms() + at)
+            found = broker.offsets_at(at if at >= 0 else max(0, coordinator.clock.now_ms() + at))
             offsets = tuple(found.get(partition, 0) for partition in range(max(found) + 1))
         return _Topic(broker.topic_id(), offsets)
     except TopicLost:

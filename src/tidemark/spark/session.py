@@ -11,11 +11,13 @@ settings for its size. Sessions have their own temporary views, so nothing is sh
     TIDEMARK_DRIVER_MEMORY  2g                heap of this process's JVM
     TIDEMARK_S3A_JARS       <environment>/s3a where the jars for s3a:// are
     TIDEMARK_KAFKA_JARS     <environment>/kafka-spark where the jars for Kafka and Avro are
+                            <environment>/spark-classes.jsa is what a JVM starts quickly with
     TIDEMARK_SPARK_LOG      fatal             how much Spark's JVM says on stderr (warn, info, ...)
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -41,6 +43,9 @@ AVRO_LIMIT = "-Dorg.apache.avro.limits.collectionItems.maxLength=4000000"
 MASTER_SECONDS = 5.0
 """How long a Spark master has to take a connection."""
 
+JVM_SECONDS = 60.0
+"""How long a JVM has to end."""
+
 S3A_CREDENTIALS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
@@ -64,6 +69,8 @@ COMMON = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    # Not Kafka: the connector's first interface makes a row of Java objects of each message.
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     # Sort-merge joins in one partition need no exchange and no broadcast job.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
@@ -93,10 +100,12 @@ def start_spark(
     app: str = "tidemark",
     blob: str | None = None,
     settings: Mapping[str, str] | None = None,
+    java_options: str | None = None,
 ) -> SparkSession:
     """Start this process's Spark context, quietly; `settings` go before ours.
 
-    With an s3:// `blob`, Spark reads the addresses that the blob's `uri` gives.
+    With an s3:// `blob`, Spark reads the addresses that the blob's `uri` gives. `java_options`
+    are those of a JVM that does not use the archive of classes.
     """
     find_java()
     # Workers must run this very Python, not whatever `python3` is on the PATH.
@@ -109,7 +118,10 @@ def start_spark(
             ("spark.ui.showConsoleProgress", "false"),
             ("spark.driver.memory", os.environ.get("TIDEMARK_DRIVER_MEMORY", "2g")),
             ("spark.driver.maxResultSize", "0"),
-            ("spark.driver.defaultJavaOptions", f"{_log_options()} {AVRO_LIMIT}"),
+            (
+                "spark.driver.defaultJavaOptions",
+                f"{_log_options()} {AVRO_LIMIT} {java_options or _archive_options()}",
+            ),
             ("spark.executor.defaultJavaOptions", AVRO_LIMIT),
             ("spark.scheduler.mode", "FAIR"),
             ("spark.sql.codegen.cache.maxEntries", "5000"),
@@ -123,6 +135,29 @@ def start_spark(
     if SparkContext._gateway is None:
         SparkContext._ensure_initialized(gateway=_launch_quietly(conf))
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def jvm_of(spark: SparkSession) -> subprocess.Popen[bytes]:
+    """The process that this one has started for it."""
+    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    assert jvm is not None
+    return jvm
+
+
+def stop_spark(spark: SparkSession) -> None:
+    """Stop it, and wait until its JVM is gone."""
+    jvm = jvm_of(spark)
+    spark.stop()
+    # The JVM ends when its standard input does; who waits for us waits for it, too.
+    if jvm.stdin is not None:
+        jvm.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        jvm.wait(timeout=JVM_SECONDS)
+
+
+def class_archive() -> Path:
+    """Where spark/warm.py keeps the classes that a JVM begins with."""
+    return Path(sys.prefix, "spark-classes.jsa")
 
 
 def s3a_jars() -> list[Path]:
@@ -219,6 +254,12 @@ def _log_options() -> str:
     config = Path(__file__).with_name("log4j2.properties").as_uri()
     level = os.environ.get("TIDEMARK_SPARK_LOG", "fatal")
     return f"-Dlog4j2.configurationFile={config} -Dtidemark.spark.log={level}"
+
+
+def _archive_options() -> str:
+    # A JVM that cannot use it would say so on standard output, and go on without.
+    off = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+    return f"-XX:SharedArchiveFile={class_archive()} {off}" if class_archive().exists() else ""
 
 
 def _launch_quietly(conf: SparkConf) -> Any:

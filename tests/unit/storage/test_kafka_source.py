@@ -384,6 +384,43 @@ def test_what_is_bound_is_written_before_more_is_bound(spark: SparkSession, tmp_
     assert (found.batches, found.inserts, found.retractions) == (2, 2, 1)
 
 
+def test_messages_that_have_become_large_do_not_come_to_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "MOST_BYTES", 3_000)
+    taken = []
+    many = KafkaUpstream._many
+    monkeypatch.setattr(
+        KafkaUpstream, "_many", lambda self, *args: taken.append(1) or many(self, *args)
+    )
+    world = World(spark, tmp_path)
+    for amount in range(3):
+        world.send('{"id": 1}', f'{{"amount": {amount}}}')
+    world.step()
+    assert not taken, "what is small comes"
+    for _ in range(3):
+        world.send('{"id": 2}', '{"amount": 7}' + " " * 1_500)
+    world.step()
+    assert taken == [1]
+    world.send('{"id": 3}', '{"amount": 8}' + " " * 1_500)
+    world.step()
+    assert taken == [1], "one alone may be larger"
+    assert [(row["id"], row["amount"]) for row in world.rows()] == [(1, 2), (2, 7), (3, 8)]
+
+
+def test_what_changes_nothing_is_not_counted(
+    spark: SparkSession, tmp_path: Path, path: str
+) -> None:
+    world = World(spark, tmp_path)
+    for _ in range(3):
+        world.send('{"id": 1}', '{"amount": 1}')
+        world.clock.advance(1_000)
+        world.running.mint()
+    world.step()
+    found = world.running.statistics
+    assert (found.inserts, found.retractions, found.updates_committed) == (1, 0, 1)
+
+
 def test_statistics(spark: SparkSession, tmp_path: Path, path: str) -> None:
     world = World(spark, tmp_path)
     world.send('{"id": 1}', '{"amount": 1}')

@@ -176,12 +176,14 @@ class KafkaBroker:
             return {of: future.result(REQUEST_SECONDS + 5) for of, future in futures.items()}
         except KafkaException as error:
             raise self._unavailable(error) from None
+        except TimeoutError:
+            raise self._failed(KafkaError(KafkaError._TIMED_OUT)) from None
 
     def _unavailable(self, error: KafkaException) -> TidemarkError:
         return self._failed(error.args[0])
 
     def _failed(self, error: KafkaError) -> TidemarkError:
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
             return TopicLost(
                 f'topic "{self._topic}" does not exist',
                 hint="if it was deleted, drop the source and create it again",
@@ -190,6 +192,11 @@ class KafkaBroker:
             return Unavailable(
                 f"Kafka at {self._connection.brokers} does not let us in: {why}",
                 hint="look at the connection's user, secrets and certificates",
+            )
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return Unavailable(
+                f'Kafka at {self._connection.brokers} does not let us read topic "{self._topic}"',
+                hint="let the connection's user describe and read it",
             )
         kind = _Moving if error.code() in MOVING else Unavailable
         return kind(

@@ -1,9 +1,9 @@
 """A Kafka source's part of an ingestion (storage/source.py): how far it is, and what lies between.
 
-    few messages    one Spark job reads, decodes and orders them; its result comes back as Arrow,
-                    what they replace is looked up here, and all of it is one small batch
-    many            the tasks of the same job look up what theirs replace, in arrangements of
-                    their own hosts, and write the parts
+    few messages    one Spark job reads and decodes them; its result comes back as Arrow, what they
+                    replace is looked up here, and all of it is one small batch
+    many            the tasks of a Spark job order them, too, look up what theirs replace, in
+                    arrangements of their own hosts, and write the parts
 
 Offsets say how many messages there can be before any is read, so the choice is free.
 """
@@ -15,9 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
 from pathlib import Path
+from threading import Lock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -36,8 +40,16 @@ from tidemark.spark.stage import Site
 from tidemark.storage.kafka.broker import Broker, Marks, TopicLost
 from tidemark.storage.kafka.decode import schema_ids
 from tidemark.storage.kafka.registry import Registry
-from tidemark.storage.kafka.spec import KafkaSource
-from tidemark.storage.kafka.upsert import Appends, Upserts, Writers, retracted
+from tidemark.storage.kafka.spec import KafkaSource, RegistryConnection
+from tidemark.storage.kafka.upsert import (
+    SIZE,
+    Appends,
+    Envelope,
+    Upserts,
+    Writers,
+    message_size,
+    retracted,
+)
 from tidemark.storage.remap import Offsets
 from tidemark.storage.source import (
     Batch,
@@ -53,6 +65,10 @@ FEW_MESSAGES = 50_000
 """Up to this many come back to the driver."""
 
 FEW_BYTES = 64 * MIB
+MOST_BYTES = 4 * FEW_BYTES
+"""What they may have at most: as one of them has more than its share, they are many."""
+
+TOO_LARGE = "tidemark: a message is too large for the driver"
 UNKNOWN_BYTES = FEW_BYTES // 1_000
 """Taken for a message's size as long as none was ever seen."""
 
@@ -85,11 +101,24 @@ class KafkaUpstream:
         self._hold = held_from_the_beginning(client, source.output, source.id)
         self._marks: dict[int, Marks] = {}
         self._writers: dict[str, dict[int, str]] = {"key": {}, "value": {}}
-        self._envelopes: dict[tuple[Writers, Writers], Appends | Upserts] = {}
+        self._most_few = FEW_MESSAGES
+        self._making = Lock()
+        self._envelopes: dict[tuple[Writers, Writers], Envelope] = {}
         self._stack = ExitStack()
         self._arrangement: Arrangement | None = None
+        self._aside = ThreadPoolExecutor(1, f"aside-{source.id}")
+        self._begin()
+
+    def _begin(self) -> None:
+        """What takes a while and will be needed is begun right away."""
+        if not self._registered():
+            self._aside.submit(self._envelope, ((), ()))
+        upper = self._client.state(self._source.output).upper
+        if self._key and upper.time:
+            self._aside.submit(self._arranged, upper.time - 1)
 
     def close(self) -> None:
+        self._aside.shutdown(cancel_futures=True)
         self._stack.close()
         self._broker.close()
 
@@ -159,24 +188,24 @@ class KafkaUpstream:
         if not ranges:
             return {TABLE: Batch(Staged(writer.shard_id), Counts())}
         messages = sum(stop - start for start, stop in ranges.values())
-        few = messages <= FEW_MESSAGES and messages * self._size(statistics) <= FEW_BYTES
-        seen = Observation()
+        few = messages <= self._most_few and messages * self._size(statistics) <= FEW_BYTES
         frame = self._broker.read(self._small if few else self._large, ranges)
-        schemas = self._schemas(frame)
-        bytes_ = F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
-        if few:
-            # One task reads them all: small jobs are made of exchanges more than of anything else.
-            frame = frame.coalesce(1)
-        frame = frame.observe(seen, F.count(F.lit(1)).alias("n"), F.sum(bytes_).alias("size"))
-        updates = self._envelope(schemas).updates(frame, stretch.bindings)
-        batch = (self._few if few else self._many)(updates, writer, stretch)
+        envelope = self._envelope(self._schemas(frame))
+        try:
+            if few:
+                most = MOST_BYTES // messages
+                batch, count, size = self._few(frame, envelope, writer, stretch, most)
+            else:
+                batch, count, size = self._many(frame, envelope, writer, stretch)
+        except _TooLarge:
+            self._most_few = messages // 2
+            return self.write(stretch, writers, statistics)
         try:
             self._check_identity()
             self._let_go(stretch.lower.time - 1)
         except BaseException:
             writer.discard(batch.updates)
             raise
-        count, size = _observed(seen)
         statistics.messages_received += count
         statistics.bytes_received += size
         return {TABLE: batch}
@@ -199,24 +228,42 @@ class KafkaUpstream:
             as_of = min(as_of, self._arrangement.base_as_of)
         self._hold.downgrade(Frontier(max(as_of, 0)))
 
-    def _envelope(self, schemas: tuple[Writers, Writers]) -> Appends | Upserts:
-        if schemas not in self._envelopes:
-            kind = Appends if self._source.envelope == "none" else Upserts
-            self._envelopes[schemas] = kind(self._source, *schemas)
-        return self._envelopes[schemas]
+    def _envelope(self, schemas: tuple[Writers, Writers]) -> Envelope:
+        with self._making:
+            if schemas not in self._envelopes:
+                kind = Appends if self._source.envelope == "none" else Upserts
+                self._envelopes[schemas] = kind(self._source, *schemas)
+            return self._envelopes[schemas]
 
-    def _few(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Batch:
+    def _few(
+        self,
+        frame: DataFrame,
+        envelope: Envelope,
+        writer: WriteHandle,
+        stretch: Stretch,
+        most: int,
+    ) -> tuple[Batch, int, int]:
+        """Of messages that have no more than `most` bytes each."""
         as_of = (stretch.lower.time or 0) - 1
+        # One task reads them all: small jobs are made of exchanges more than of anything else.
+        decoded = envelope.rows(frame.coalesce(1), stretch.bindings)
+        decoded = decoded.withColumn(SIZE, _at_most(most))
         # What the collection holds is brought up to date while Spark is at work.
-        with ThreadPoolExecutor(1) as aside:
-            arranged = aside.submit(self._arranged, as_of) if self._key else None
-            table = updates.toArrow()
+        arranged = self._aside.submit(self._arranged, as_of) if self._key else None
+        try:
+            rows = decoded.toArrow()
+        except (PySparkException, Py4JJavaError) as error:
+            raise _TooLarge if TOO_LARGE in str(error) else error from None
+        updates = envelope.changes(rows)
         if arranged is not None:
-            table = retracted(table, self._key, arranged.result(), as_of)
-        table = consolidate(table.cast(writer.schema))
-        return Batch(writer.stage(table), Counts.of(table))
+            updates = retracted(updates, self._key, arranged.result(), as_of)
+        updates = consolidate(updates.cast(writer.schema))
+        size = pc.sum(rows[SIZE], min_count=0).as_py()
+        return Batch(writer.stage(updates), Counts.of(updates)), rows.num_rows, size
 
-    def _many(self, updates: DataFrame, writer: WriteHandle, stretch: Stretch) -> Batch:
+    def _many(
+        self, frame: DataFrame, envelope: Envelope, writer: WriteHandle, stretch: Stretch
+    ) -> tuple[Batch, int, int]:
         assert stretch.lower.time is not None
         site = Site.of(self._client, writer)
         wanted = None
@@ -226,11 +273,17 @@ class KafkaUpstream:
                 *(self._key, stretch.lower.time - 1, self._folder),
                 errors=True,
             )
+        seen = Observation()
+        frame = frame.observe(
+            seen, F.count(F.lit(1)).alias("n"), F.sum(message_size()).alias("size")
+        )
+        updates = envelope.updates(frame, stretch.bindings)
         write = partial(_written, site=site, key=self._key, wanted=wanted)
         with progress(self._large, f"source {self._source.id}: {self._source.topic}"):
             found = updates.mapInArrow(write, WRITTEN).toArrow()
         staged = fuse(writer.shard_id, map(Staged.from_bytes, found["staged"].to_pylist()))
-        return Batch(staged, Counts.sum(Counts(*each) for each in found["counts"].to_pylist()))
+        counts = Counts.sum(Counts(*each) for each in found["counts"].to_pylist())
+        return Batch(staged, counts), *_observed(seen)
 
     def _arranged(self, as_of: int) -> Arrangement | None:
         """The collection by its key as it was at `as_of`; None before its first time."""
@@ -249,14 +302,21 @@ class KafkaUpstream:
         self._arrangement.hold("opened", as_of)
         return self._arrangement
 
+    def _registered(self) -> dict[str, RegistryConnection]:
+        """Of what (key, value) messages name the writers' schemas, and where these are."""
+        formats = {"key": self._source.key, "value": self._source.value}
+        return {
+            name: format.registry
+            for name, format in formats.items()
+            if format is not None and format.registry is not None and format.kind == "avro"
+        }
+
     def _schemas(self, messages: DataFrame) -> tuple[Writers, Writers]:
         """The writers' schemas of keys and of values, where messages name them."""
-        for name, format in (("key", self._source.key), ("value", self._source.value)):
-            if format is None or format.registry is None or format.kind != "avro":
-                continue
+        for name, where in self._registered().items():
             known = self._writers[name]
             ids = messages.select(schema_ids(column(name)).alias("id")).where("id IS NOT NULL")
-            registry = Registry(format.registry)
+            registry = Registry(where)
             for (found,) in ids.distinct().collect():
                 if found not in known:
                     # An id that the registry does not know is an error of its message: writers
@@ -265,6 +325,16 @@ class KafkaUpstream:
                         known[found] = registry.avro(found)
         keys, values = (tuple(sorted(self._writers[name].items())) for name in ("key", "value"))
         return keys, values
+
+
+class _TooLarge(Exception):
+    """Messages are larger than they were, too large to come to the driver."""
+
+
+def _at_most(size: int) -> Expression:
+    """A message's size, if it is no more than that: what they were says little of what they are."""
+    found = column(SIZE)
+    return F.when(found > size, F.raise_error(F.lit(TOO_LARGE))).otherwise(found)
 
 
 def _observed(seen: Observation) -> tuple[int, int]:
@@ -298,6 +368,7 @@ def _written(
             if key:
                 arrangement = opened(wanted) if wanted is not None else None
                 table = retracted(table, key, arrangement, wanted.as_of if wanted else -1)
+            table = consolidate(table)
             counts.append(Counts.of(table))
             yield from table.combine_chunks().to_batches()
 

@@ -33,8 +33,9 @@ null message after a delete; the rows of the snapshot are created (op c). Partit
 Java clients choose for the same key. Upserts do not tell their time: Kafka's timestamp is when a
 message was sent, as `produce_batch` takes neither timestamps nor headers.
 
-What it does not do: it does not notice that a topic it has written to was emptied or made anew,
-and it writes JSON only. Consumers must set isolation.level to read_committed.
+Which topic it has written to is recorded, too: one that was made anew lacks what was sent, and is
+not written to. What it does not do: it does not notice that its topic was emptied, and it writes
+JSON only. Consumers must set isolation.level to read_committed.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ from tidemark.errors import (
 )
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
+from tidemark.storage.kafka.broker import KafkaBroker, TopicLost
 from tidemark.storage.kafka.messages import AT, CLASH, KEY, VALUE, Messages, Place
 from tidemark.storage.kafka.spec import KafkaSink, sink_holder
 
@@ -87,6 +89,8 @@ PRODUCER = {
     "transaction.timeout.ms": str(TRANSACTION_MS),
     "partitioner": "murmur2_random",
     "compression.type": "lz4",
+    # How large a message may be is for the topic to say.
+    "message.max.bytes": str(256 << 20),
 }
 """Unless the connection's settings say otherwise."""
 
@@ -106,11 +110,12 @@ SHUT_OUT = (
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """All before `upper` is in the topic (None: all there will ever be), and of the messages at
-    `upper` those with keys up to `after`."""
+    `upper` those with keys up to `after`. `topic` tells the topic from others of its name."""
 
     epoch: int
     upper: int | None
     after: str | None = None
+    topic: str | None = None
 
 
 class SinkRun:
@@ -182,6 +187,7 @@ class _Topics:
         self._name = f"tidemark-sink-{sink.id}"
         self._epoch = 0
         self._producer: Producer | None = None
+        self._broker: KafkaBroker | None = None
         self.progress: Progress | None = None
         """What is recorded; None while that is not known."""
 
@@ -198,6 +204,7 @@ class _Topics:
             self._check(found)
             found = found or Progress(0, self._sink.as_of)
             self._create_topic(found)
+            found = replace(found, topic=self._checked(found))
             if not self._epoch:
                 self._producer.begin_transaction()
                 self._commit(replace(found, epoch=found.epoch + 1))
@@ -210,7 +217,9 @@ class _Topics:
     def send(self, tables: Iterable[pa.Table], upper: Frontier) -> None:
         """Messages, which are in order and all there are before `upper`, and that they are (K1)."""
         assert self._producer is not None
+        assert self.progress is not None
         with self._explained():
+            topic = self._checked(self.progress)
             self._producer.begin_transaction()
             size = 0
             for table in _slices(tables):
@@ -219,10 +228,10 @@ class _Topics:
                 size += table.nbytes
                 if size > TRANSACTION_BYTES:
                     time, key = (table[name][-1].as_py() for name in (AT, KEY))
-                    self._commit(Progress(self._epoch, time, key))
+                    self._commit(Progress(self._epoch, time, key, topic))
                     self._producer.begin_transaction()
                     size = 0
-            self._commit(Progress(self._epoch, upper.time))
+            self._commit(Progress(self._epoch, upper.time, topic=topic))
 
     def check_epoch(self) -> None:
         """Stop here if another one has taken over (K3)."""
@@ -317,10 +326,31 @@ class _Topics:
                 hint="stop this process, or the other one",
             )
 
+    def _fresh(self, progress: Progress) -> bool:
+        """Whether nothing was sent yet."""
+        return (progress.upper, progress.after) == (self._sink.as_of, None)
+
+    def _checked(self, progress: Progress) -> str:
+        """The topic's id; it must be the one that has what was sent."""
+        self._broker = self._broker or KafkaBroker(self._sink.connection, self._sink.topic)
+        try:
+            found = self._broker.topic_id()
+        except TopicLost:
+            raise self._gone() from None
+        if progress.topic not in (None, found) and not self._fresh(progress):
+            raise self._gone()
+        return found
+
+    def _gone(self) -> DataError:
+        return DataError(
+            f"topic {self._sink.topic} is gone or was made anew, and with it went what sink "
+            f"{self._sink.id} has sent",
+            hint="drop the sink and create it again",
+        )
+
     def _create_topic(self, progress: Progress) -> None:
-        sink = self._sink
+        sink, fresh = self._sink, self._fresh(progress)
         policy = {"cleanup.policy": "compact"} if sink.envelope == "upsert" else {}
-        fresh = (progress.upper, progress.after) == (sink.as_of, None)
         if self._create(sink.topic, sink.partitions, policy | sink.topic_config, fresh=fresh):
             log.info("topic created", sink=sink.id, topic=sink.topic)
 
@@ -332,10 +362,7 @@ class _Topics:
         if topic in admin.list_topics(timeout=REQUEST_SECONDS).topics:
             return False
         if not fresh:
-            raise DataError(
-                f"topic {topic} is gone, and with it what sink {self._sink.id} has sent",
-                hint="drop the sink and create it again",
-            )
+            raise self._gone()
         new = NewTopic(topic, partitions, self._sink.replication, config=config)
         try:
             admin.create_topics([new])[topic].result(REQUEST_SECONDS)
@@ -392,10 +419,7 @@ class _Topics:
         said = f"sink {self._sink.id}: {said}"
         match cause.code():
             case KafkaError.MSG_SIZE_TOO_LARGE:
-                hint = (
-                    "raise message.max.bytes of the connection and max.message.bytes of the topic"
-                )
-                return DataError(said, hint=hint)
+                return DataError(said, hint="raise max.message.bytes of the topic")
             case KafkaError._INVALID_ARG:
                 return InvalidUsage(said, hint="change the settings of the connection")
             case _:

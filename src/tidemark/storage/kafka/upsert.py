@@ -10,6 +10,12 @@
 What the first message of a key replaces is not among the messages: it is looked up in the
 collection itself, as it was before the stretch (`retracted`). There is no other state.
 
+Both envelopes do this in two ways, which give the same:
+
+    many      `updates`: all of it in Spark
+    few       `rows`: Spark only decodes; `changes`: the rest in Arrow, on the driver. Windows and
+              pairs cost a small job more, mostly in planning it, than everything else does
+
 Errors are rows, too: the row of a key whose value is bad is an error, until the next message of
 that key. A key that is bad is one by its bytes; its error goes when a null comes for these bytes.
 """
@@ -46,6 +52,9 @@ _NAME = r"(?s)^.*( \[[0-9]+ bytes, [0-9a-f]+\])$"
 
 RAW = ("key", "value", "partition", "offset")
 
+SIZE = "_size"
+"""The bytes of a message, its key's and its value's."""
+
 Writers = tuple[tuple[int, str], ...]
 """Schemas of Avro's writers, by number."""
 
@@ -70,12 +79,20 @@ class Appends:
             F.when(error.isNull(), output).alias(c.name)
             for output, c in zip(outputs, source.columns, strict=True)
         ]
-        self._decoded = [*decoded, *_included(include)]
+        self._decoded = [*decoded, *_included(include), message_size().alias(SIZE)]
         self._outputs = [*good, column(TIME), F.lit(1).cast("bigint").alias(DIFF), error.alias(ERR)]
 
     def updates(self, messages: DataFrame, bindings: Sequence[Binding]) -> DataFrame:
-        decoded = messages.select(*self._decoded, _time(bindings).alias(TIME))
-        return decoded.select(*self._outputs)
+        return self._timed(messages, bindings).select(*self._outputs)
+
+    def rows(self, messages: DataFrame, bindings: Sequence[Binding]) -> DataFrame:
+        return self._timed(messages, bindings).select(*self._outputs, column(SIZE))
+
+    def changes(self, rows: pa.Table) -> pa.Table:
+        return rows.drop_columns([SIZE])
+
+    def _timed(self, messages: DataFrame, bindings: Sequence[Binding]) -> DataFrame:
+        return messages.select(*self._decoded, _time(bindings).alias(TIME))
 
 
 class Upserts:
@@ -88,6 +105,7 @@ class Upserts:
             _decoded(source.key, "key", key_writers).alias("_k"),
             *(column(name).alias(f"_{name}") for name in RAW),
             *_included(source.include),
+            message_size().alias(SIZE),
         ]
         bad = F.when(column("_key").isNull(), F.lit(NULL_KEY)).when(
             F.col("_k._error").isNotNull(),
@@ -95,12 +113,20 @@ class Upserts:
         )
         included = [i.name for i in source.include if i.kind != "key"]
         checks = [f"_h{at}" for at, i in enumerate(source.include) if i.kind == "header"]
-        rest = [TIME, *(f"_{name}" for name in RAW if name != "key"), *included, *checks]
+        rest = [TIME, *(f"_{name}" for name in RAW if name != "key"), *included, *checks, SIZE]
         self._keyed = [*_keys(source), bad.alias("_bad"), *map(column, rest)]
-        self._last = _Last([*(c.name for c in source.key_columns), "_bad"])
+        self._identity = [*(c.name for c in source.key_columns), "_bad"]
+        self._last = _Last(self._identity)
         debezium = source.envelope == "debezium"
         self._value = _decoded(source.value, "_value", value_writers, debezium=debezium)
-        self._both = _came_and_went(source)
+        self._update = [*(c.name for c in source.columns), TIME, DIFF, ERR]
+        row, copies = _row(source)
+        self._rows = [
+            *row,
+            copies.alias(DIFF),
+            *map(column, (TIME, "_bad", "_partition", "_offset", SIZE)),
+        ]
+        self._both = [*row, _came_and_went(copies).alias("_u")]
         self._outputs = [
             *(column(c.name) for c in source.columns),
             F.col("_u.time").alias(TIME),
@@ -110,11 +136,38 @@ class Upserts:
         ]
 
     def updates(self, messages: DataFrame, bindings: Sequence[Binding]) -> DataFrame:
-        decoded = messages.select(*self._decoded, _time(bindings).alias(TIME))
-        last = self._last.of(decoded.select(*self._keyed), several=len(bindings) > 1)
+        last = self._last.of(self._with_key(messages, bindings), several=len(bindings) > 1)
         both = last.withColumn("_v", self._value).select(*self._both)
         changes = both.where("_u.first OR (_u.time IS NOT NULL AND _u.diff != 0)")
         return changes.select(*self._outputs)
+
+    def rows(self, messages: DataFrame, bindings: Sequence[Binding]) -> DataFrame:
+        keyed = self._with_key(messages, bindings)
+        return keyed.withColumn("_v", self._value).select(*self._rows)
+
+    def changes(self, rows: pa.Table) -> pa.Table:
+        rows = canonical(rows)
+        key, time = _grouped(rows, self._identity), rows[TIME].to_numpy()
+        order = np.lexsort((rows["_offset"], rows["_partition"], time, key))
+        last = _ends(key[order], time[order])
+        order = order[last]
+        key, time = key[order], time[order]
+        came = rows.take(order).select(self._update)
+        came = came.append_column(FIRST, pa.array(np.diff(key, prepend=-1) != 0))
+        # When the next one of its key comes it goes.
+        followed = np.flatnonzero(~_ends(key))
+        went = _with(came.take(followed), TIME, pa.array(time[followed + 1]))
+        went = _with(went, DIFF, pc.negate(went[DIFF]))
+        went = _with(went, FIRST, pa.array(np.zeros(len(followed), dtype=bool)))
+        both = pa.concat_tables([came, went])
+        return both.filter(pc.or_(both[FIRST], pc.not_equal(both[DIFF], 0)))
+
+    def _with_key(self, messages: DataFrame, bindings: Sequence[Binding]) -> DataFrame:
+        timed = messages.select(*self._decoded, _time(bindings).alias(TIME))
+        return timed.select(*self._keyed)
+
+
+Envelope = Appends | Upserts
 
 
 class _Last:
@@ -137,8 +190,8 @@ class _Last:
         return counting.withColumn(FIRST, self._first)
 
 
-def _came_and_went(source: KafkaSource) -> list[Column]:
-    """The rows of messages that count, twice: as they come (`_u`), and as the next one comes."""
+def _row(source: KafkaSource) -> tuple[list[Column], Column]:
+    """A message's row with its error, and how many there are of it: one, or none."""
     headers = _header_errors(source.include)
     wrong = F.when(
         column("_bad").isNull() & F.col("_v._there"),
@@ -165,12 +218,16 @@ def _came_and_went(source: KafkaSource) -> list[Column]:
     outputs += [
         F.when(fine, column(i.name)).alias(i.name) for i in source.include if i.kind != "key"
     ]
-    copies = F.when(there, 1).otherwise(0).cast("bigint")
+    return [*outputs, error.alias(ERR)], F.when(there, 1).otherwise(0).cast("bigint")
+
+
+def _came_and_went(copies: Column) -> Column:
+    """Twice: as a message comes, and as the next one of its key comes."""
     came = F.struct(column(TIME).alias("time"), copies.alias("diff"), column(FIRST).alias("first"))
     went = F.struct(
         column("_next").alias("time"), (-copies).alias("diff"), F.lit(False).alias("first")
     )
-    return [*outputs, error.alias(ERR), F.explode(F.array(came, went)).alias("_u")]
+    return F.explode(F.array(came, went))
 
 
 def _named(key: Column) -> Column:
@@ -202,7 +259,7 @@ def retracted(
     if not old.num_rows:
         return real
     times = _times_of(old, first, key)
-    gone = old.set_column(old.schema.get_field_index(DIFF), DIFF, pc.negate(old[DIFF]))
+    gone = _with(old, DIFF, pc.negate(old[DIFF]))
     gone = gone.append_column(TIME, times).filter(pc.is_valid(times))
     return pa.concat_tables([real, gone.select(real.column_names).cast(real.schema)])
 
@@ -213,19 +270,32 @@ def _times_of(old: pa.Table, first: pa.Table, key: Sequence[str]) -> pa.Array:
     Keys are the same if their columns are, and they are bad in the same way; nulls are equal,
     which is why this groups instead of joining.
     """
-    names = [*key, "_bad"]
-    places = pa.array(np.arange(old.num_rows))
-    asked = _identified(first, key).append_column("_place", pa.nulls(first.num_rows, pa.int64()))
-    asked = asked.append_column("_at", first[TIME])
-    found = _identified(old, key).append_column("_place", places)
-    found = found.append_column("_at", pa.nulls(old.num_rows, pa.int64()))
-    both = pa.concat_tables([asked, found.cast(asked.schema)])
-    groups = both.group_by(names, use_threads=False).aggregate([("_at", "max"), ("_place", "list")])
-    listed = groups["_place_list"].combine_chunks()
-    place = pc.list_flatten(listed)
-    at = groups["_at_max"].combine_chunks().take(pc.list_parent_indices(listed))
-    mine = pc.is_valid(place)
-    return at.filter(mine).take(pc.sort_indices(place.filter(mine)))
+    both = pa.concat_tables([_identified(first, key), _identified(old, key)])
+    group = _grouped(both, both.column_names)
+    times = np.full(len(group), -1)
+    times[group[: first.num_rows]] = first[TIME]
+    found = times[group[first.num_rows :]]
+    return pa.array(found, mask=found < 0)
+
+
+def _grouped(rows: pa.Table, by: Sequence[str]) -> np.ndarray:
+    """For each row the number of its group; nulls are equal."""
+    places = pa.array(np.arange(rows.num_rows))
+    grouped = rows.select(list(by)).append_column("_place", places).group_by(list(by))
+    listed = grouped.aggregate([("_place", "list")])["_place_list"].combine_chunks()
+    result = np.empty(rows.num_rows, dtype=np.int64)
+    result[pc.list_flatten(listed).to_numpy()] = pc.list_parent_indices(listed).to_numpy()
+    return result
+
+
+def _ends(*columns: np.ndarray) -> np.ndarray:
+    """Whether a row is the last of those, one after another, that have the same in all columns."""
+    more = np.logical_and.reduce([column[1:] == column[:-1] for column in columns])
+    return np.append(~more, np.ones(min(1, len(columns[0])), dtype=bool))
+
+
+def _with(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), table.schema.field(name), values)
 
 
 def _identified(table: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -249,6 +319,10 @@ def _time(bindings: Sequence[Binding]) -> Column:
             time = F.when(column("offset") < offset, F.lit(binding.time)).otherwise(time)
         result = F.when(column("partition") == partition, time).otherwise(result)
     return result
+
+
+def message_size() -> Column:
+    return F.coalesce(F.length("value"), F.lit(0)) + F.coalesce(F.length("key"), F.lit(0))
 
 
 def _keys(source: KafkaSource) -> list[Column]:
