@@ -121,7 +121,7 @@ def test_spark_writes_and_streams(kafka: KafkaServer, spark: SparkSession) -> No
     kafka.create_topic("both_ways", partitions=2)
     at = {"kafka.bootstrap.servers": kafka.bootstrap}
     rows = spark.range(20).select(F.col("id").cast("string").alias("value"))
-    rows.write.format("kafka").options(**at, topic="both_ways").save()
+    rows.write.format("kafka").mode("append").options(**at, topic="both_ways").save()
     stream = spark.readStream.format("kafka").options(
         **at, subscribe="both_ways", startingOffsets="earliest"
     )

@@ -446,7 +446,12 @@ def test_a_secret_is_told_to_the_broker_alone(
         assert ("kpw",) in connection.execute("SHOW SECRETS").fetchall()
         with pytest.raises(psycopg.errors.DependentObjectsStillExist):
             connection.execute("DROP SECRET kpw")
-        for bad in (f"CREATE SECRET x '{PASSWORD}'", f"CREATE SECRET x AS y '{PASSWORD}'"):
+        for bad in (
+            f"CREATE SECRET x '{PASSWORD}'",
+            f"CREATE SECRET x AS y '{PASSWORD}'",
+            f"EXPLAIN CREATE SECRET x AS '{PASSWORD}'",
+            f"COPY (CREATE SECRET x AS '{PASSWORD}') TO STDOUT",
+        ):
             with pytest.raises(psycopg.Error) as caught:
                 connection.execute(bad)
             assert PASSWORD not in str(caught.value)

@@ -165,7 +165,7 @@ class Trial:
             ).alias("value"),
             (key % PARTITIONS).cast("int").alias("partition"),
         )
-        writer = frame.write.format("kafka").option("topic", topic)
+        writer = frame.write.format("kafka").mode("append").option("topic", topic)
         writer.option("kafka.bootstrap.servers", self._broker.bootstrap).save()
 
     # Steps of 1,000 messages.
