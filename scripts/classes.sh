@@ -10,5 +10,5 @@ archive=$venv/spark-classes.jsa
 for each in "$venv/.setup-done" "$venv/java-home" "$venv/kafka-spark"; do
     if [ "$each" -nt "$archive" ]; then rm -f "$archive"; fi
 done
-[ -e "$archive" ] || "$venv/bin/python" -m tidemark.spark.warm ||
+[ -e "$archive" ] || "$venv/bin/python" -m tidemark.compute.warm ||
     echo "setup: without it Spark starts more slowly" >&2

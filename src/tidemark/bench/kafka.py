@@ -36,12 +36,12 @@ from tidemark.bench.memory import family
 from tidemark.bench.persist import Bar, bar_table
 from tidemark.bench.spark_io import Metrics, timed
 from tidemark.clock import SYSTEM_CLOCK
+from tidemark.compute.warm import warm_up
 from tidemark.dev.kafka import Broker
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.persist.config import MIB
 from tidemark.spark.session import LARGE, session_for, start_spark
-from tidemark.spark.warm import warm_up
 from tidemark.storage.ingestions import ingestion
 from tidemark.storage.kafka.broker import KafkaBroker
 from tidemark.storage.kafka.spec import Format, KafkaConnection, KafkaSource
@@ -218,6 +218,7 @@ class Trial:
             "freshness_p50_ms": float(np.percentile(lags, 50)),
             "freshness_p99_ms": float(np.percentile(lags, 99)),
             "restart_s": begin.at - second.ready,
+            "restart_from_nothing_s": begin.at - second.started,
             "reread_intervals": max(0, first.reading - begin.start) / self._size.rate,
         }
 
@@ -276,6 +277,7 @@ class Child:
 
     def __init__(self, folder: Path, bootstrap: str, topic: str):
         self.steps: list[Step] = []
+        self.started = SYSTEM_CLOCK.now_ms() / 1_000
         self.ready = 0.0
         self.reading = 0
         self._process = subprocess.Popen(

@@ -34,13 +34,13 @@ from tidemark.compute.protocol import (
     Peek,
     Statuses,
 )
+from tidemark.compute.warm import warm_up
 from tidemark.compute.worker import Worker, dataflow_worker, sink_worker, source_worker
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.spark.compact import large_merges
 from tidemark.spark.session import jvm_of, start_spark, stop_spark
-from tidemark.spark.warm import warm_up
 from tidemark.storage.ingestions import ingestion, secrets_of
 from tidemark.storage.kafka.sink import SinkRun
 from tidemark.storage.kafka.spec import KafkaSink, KafkaSource

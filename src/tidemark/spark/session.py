@@ -156,7 +156,7 @@ def stop_spark(spark: SparkSession) -> None:
 
 
 def class_archive() -> Path:
-    """Where spark/warm.py keeps the classes that a JVM begins with."""
+    """Where compute/warm.py keeps the classes that a JVM begins with."""
     return Path(sys.prefix, "spark-classes.jsa")
 
 

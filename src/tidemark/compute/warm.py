@@ -6,7 +6,7 @@ archive     Spark's classes as the JVM has them in memory, in a file that it map
 warm_up     one small job with a bit of everything: the first job of a JVM takes seconds,
             whatever it does, and whoever waits for Spark to be up had better wait for that
 
-python -m tidemark.spark.warm       writes the archive
+python -m tidemark.compute.warm       writes the archive
 """
 
 from __future__ import annotations
@@ -30,8 +30,23 @@ from tidemark.spark.session import (
     start_spark,
     stop_spark,
 )
+from tidemark.storage.kafka.spec import Format, KafkaConnection, KafkaSource
+from tidemark.storage.kafka.upsert import Upserts
+from tidemark.storage.remap import Binding
+from tidemark.types import BIGINT, DOUBLE, TEXT, Column
 
 ROWS = 2_000
+
+SOURCE = KafkaSource(
+    id="warm",
+    connection=KafkaConnection("nowhere"),
+    topic="warm",
+    key=Format("json", (Column("k", BIGINT),)),
+    value=Format("json", (Column("v", TEXT), Column("n", DOUBLE))),
+    envelope="upsert",
+    remap="warm",
+    output="warm",
+)
 
 
 def warm_up(spark: SparkSession) -> None:
@@ -59,20 +74,21 @@ def write_archive(target: Path) -> None:
 
 
 def _bit_of_everything(spark: SparkSession) -> DataFrame:
-    ids = spark.range(0, ROWS, 1, 1)
-    text = F.to_json(F.struct(F.col("id").alias("a"), F.lit("b").alias("b")))
-    parsed = F.transform(
-        F.array(F.when(F.is_valid_utf8(text), text)),
-        lambda each: F.from_json(each, "a BIGINT, b VARIANT"),
-    )[0]
-    rows = ids.select("id", parsed.alias("found")).select(
-        F.col("found.a").alias("a"),
-        F.try_variant_get("found.b", "$", "string").alias("b"),
-        F.when(F.col("id") % 2 == 0, F.col("id").cast("string")).alias("c"),
+    """Messages decoded as a source does it, and a view of them."""
+    number = F.col("id")
+    key, value = F.struct(number.alias("k")), F.struct(F.lit("v").alias("v"), number.alias("n"))
+    messages = spark.range(0, ROWS, 1, 1).select(
+        F.to_json(key).cast("binary").alias("key"),
+        F.to_json(value).cast("binary").alias("value"),
+        F.lit(0).alias("partition"),
+        number.alias("offset"),
+        F.timestamp_millis(number).alias("timestamp"),
+        F.array().cast("array<struct<key:string,value:binary>>").alias("headers"),
     )
-    newest = F.row_number().over(Window.partitionBy("a").orderBy(F.col("c").desc()))
-    sums = rows.groupBy("b").agg(F.count("*").alias("n"), F.max("c").alias("most"))
-    return rows.withColumn("rank", newest).where("rank = 1").join(sums, "b").drop("b")
+    rows = Upserts(SOURCE).rows(messages, [Binding(0, {0: ROWS})])
+    newest = F.row_number().over(Window.partitionBy("k").orderBy(F.col("_offset").desc()))
+    sums = rows.groupBy("v").agg(F.count("*").alias("count"), F.max("n").alias("most"))
+    return rows.withColumn("rank", newest).where("rank = 1").join(sums, "v")
 
 
 def _read_nothing(spark: SparkSession) -> None:
