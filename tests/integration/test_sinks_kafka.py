@@ -379,6 +379,17 @@ def test_a_key_that_is_not_unique_stalls(
         with pytest.raises(DataError, match=rf'not unique: {{"k":{key}}} has several rows at'):
             run.step()
     check(kafka, made, writer)
+    # Which of the two it was does not matter, nor what else has happened meanwhile.
+    writer.append([(key, writer.rows[key], at + 1, -1, None)], at + 2)
+    writer.append([(99, "came and went", at + 2, 1, None)], at + 3)
+    writer.append([(99, "came and went", at + 3, -1, None)], at + 4)
+    writer.rows[key] = writer.history[key, at + 3] = "another"
+    run = SinkRun(made, client=client, spark=spark)
+    assert run.step() == Frontier(at + 4)
+    check(kafka, made, writer)
+    writer.write()
+    run.step()
+    check(kafka, made, writer)
 
 
 def test_an_error_stalls(
@@ -393,6 +404,29 @@ def test_an_error_stalls(
     for _ in range(2):
         with pytest.raises(DataError, match="division by zero"):
             run.step()
+    check(kafka, made, writer)
+    writer.write()
+    with pytest.raises(DataError, match="division by zero"):
+        run.step()
+    now = writer.upper
+    writer.append([(None, None, now, -1, "division by zero")], now + 1)
+    assert run.step() == Frontier(now + 1)
+    check(kafka, made, writer)
+
+
+def test_a_snapshot_in_error_is_of_a_later_time(
+    kafka: Any, topic: str, client: PersistClient, spark: SparkSession, writer: Writer
+) -> None:
+    at = writer.upper
+    writer.append([(None, None, at, 1, "division by zero")], at + 1)
+    made = sink(kafka, topic, as_of=at)
+    run = SinkRun(made, client=client, spark=spark)
+    with pytest.raises(DataError, match="division by zero"):
+        run.step()
+    writer.append([(None, None, at + 1, -1, "division by zero")], at + 2)
+    assert run.step() == Frontier(at + 2)
+    writer.write()
+    run.step()
     check(kafka, made, writer)
 
 

@@ -196,7 +196,7 @@ def test_an_error_lets_pass_what_was_before_it_and_nothing_else(
     write(client, [(1, "a", 1, 1), (2, "b", 7, 1), (3, "c", 9, 1)], 12, error_at=9)
     found, upper = read(sink(), client, spark, Place(6), 12)
     assert ([m[AT] for m in found], upper) == ([7], Frontier(9))
-    with pytest.raises(DataError, match="from time 9 on: division by zero"):
+    with pytest.raises(DataError, match="at time 9: division by zero"):
         read(sink(), client, spark, Place(9), 12)
     with pytest.raises(DataError, match="division by zero"):
         read(sink(as_of=10), client, spark, Place(10), 11)

@@ -71,6 +71,10 @@ class Place(NamedTuple):
     after: str | None = None
 
 
+class Unsound(DataError):
+    """The collection is in error, or a key has several rows: there are no messages of that."""
+
+
 class Chunks(NamedTuple):
     """Messages in order, and the time before which they are all there are."""
 
@@ -106,8 +110,9 @@ class Messages:
         with ExitStack() as leases:
             if first:
                 scan = frames.snapshot(spark, self._client, self._sink.shard, place.time)
-                rows = _at(leases.enter_context(scan).sound(), place.time)
-                made = first_messages(self._sink, rows)
+                found = leases.enter_context(scan)
+                _check_errors(found, place.time)
+                made = first_messages(self._sink, _at(found.ok, place.time))
             else:
                 scan = frames.delta(
                     spark, self._client, self._sink.shard, lower, upper, consolidated=True
@@ -128,6 +133,33 @@ class Messages:
                 made = made.where((column(AT) > place.time) | (column(KEY) >= F.lit(place.after)))
             tables = _marked(_in_order(made, math.ceil(stored / CHUNK_BYTES)))
             yield Chunks((_behind(table, place) for table in tables), upper)
+
+    @contextmanager
+    def settled(self, place: Place, upper: Frontier) -> Iterator[Chunks]:
+        """From `place` up to `upper` in one go, at the last time before it: what was wrong in
+        between may have been put right. Nothing at `place` itself was sent."""
+        assert upper.time is not None
+        spark, shard, last = self._large, self._sink.shard, upper.time - 1
+        with ExitStack() as leases:
+            if place.time == self._sink.as_of:
+                scan = frames.snapshot(spark, self._client, shard, last)
+                found = leases.enter_context(scan)
+                _check_errors(found, last)
+                made = first_messages(self._sink, _at(found.ok, last))
+            else:
+                scan = frames.delta(spark, self._client, shard, Frontier(place.time), upper)
+                found = leases.enter_context(scan)
+                _check_errors(found, last)
+                names = [each.name for each in self._sink.columns]
+                earlier = frames.snapshot(
+                    *(spark, self._client, shard, place.time - 1),
+                    columns=list(self._sink.key),
+                    consolidated=False,
+                )
+                before = _at(leases.enter_context(earlier).ok, place.time - 1)
+                made = messages(self._sink, _at(_summed(found.ok, names), last), before)
+            size = sum(part.memory for part in self._client.state(shard).parts)
+            yield Chunks(_marked(_in_order(made, max(1, math.ceil(size / CHUNK_BYTES)))), upper)
 
 
 def messages(sink: KafkaSink, updates: DataFrame, before: DataFrame | None = None) -> DataFrame:
@@ -228,11 +260,28 @@ def _sound_up_to(found: frames.Frames, lower: int, upper: Frontier) -> Frontier:
     if error is None:
         return upper
     if error[TIME] <= lower:
-        raise DataError(
-            f"the collection is in error from time {error[TIME]} on: {error[ERR]}",
-            hint="nothing is sent from there on; drop the sink and create it again later",
-        )
+        raise _in_error(error[ERR], error[TIME])
     return Frontier(error[TIME])
+
+
+def _check_errors(found: frames.Frames, time: int) -> None:
+    """Refuse what is in error at the end of it all."""
+    error = _summed(found.err, [ERR]).first() if found.may_err else None
+    if error is not None:
+        raise _in_error(error[ERR], time)
+
+
+def _in_error(error: str, time: int) -> Unsound:
+    return Unsound(
+        f"the collection is in error at time {time}: {error}",
+        hint="nothing is sent until it is not",
+    )
+
+
+def _summed(updates: DataFrame, names: list[str]) -> DataFrame:
+    """Of all times together; what came and went is not there."""
+    sums = updates.groupBy(*map(column, names)).agg(F.sum(column(DIFF)).alias(DIFF))
+    return sums.where(column(DIFF) != 0)
 
 
 def _in_order(frame: DataFrame, chunks: int) -> Iterator[pa.Table]:

@@ -17,7 +17,7 @@ Invariants:
     K3  one epoch at a time: a start shuts out the producer before it (Kafka's transactional.id) and
         records a new epoch; one that finds a newer epoch than its own stops for good (`Fenced`)
     K4  the hold `sink-<id>` on the shard stays before all that is not recorded as sent
-    K5  nothing is sent from where on the collection is in error or a key has several rows
+    K5  nothing is sent of times at which the collection is in error or a key has several rows
 
 A step is one transaction, and a consumer that reads only what is committed sees each time wholly
 or not at all. But a transaction must end before the broker loses patience (`transaction.timeout.ms`,
@@ -26,7 +26,10 @@ a record {"upper": 5, "after": key} that says how far in time 5 it has come, and
 
 Whatever goes wrong, `step()` is called again: it makes a new producer, which ends the transaction
 that the old one left, and reads the progress, which tells whether a commit of unknown outcome was
-made. A stalled collection (K5) stalls the sink, with the same error at every step.
+made. An unsound collection (K5) stalls the sink. When it is sound again, all that has happened in
+between is sent at once, as if it had happened then:
+
+    k   a at 5, a and b at 6, b at 7, c at 8     sent: a, and when 8 is complete: c
 
 The debezium envelope is {"before", "after", "op", "ts_ms"}, without "source", "transaction" and the
 null message after a delete; the rows of the snapshot are created (op c). Partitions are those that
@@ -69,7 +72,7 @@ from tidemark.errors import (
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
 from tidemark.storage.kafka.broker import KafkaBroker, TopicLost
-from tidemark.storage.kafka.messages import AT, CLASH, KEY, VALUE, Messages, Place
+from tidemark.storage.kafka.messages import AT, CLASH, KEY, VALUE, Messages, Place, Unsound
 from tidemark.storage.kafka.spec import KafkaSink, sink_holder
 
 log = structlog.get_logger("sink")
@@ -100,6 +103,8 @@ COMMITTED = {
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
 }
+
+AGAIN = "nothing is lost, the next step tries again"
 
 SHUT_OUT = (
     KafkaError._FENCED,
@@ -149,7 +154,21 @@ class SinkRun:
             # One that has taken over lets go of what this one would read next.
             self._topics.check_epoch()
             raise
+        except Unsound as error:
+            upper = self._settle(place, error)
         self._let_go(upper)
+        return upper
+
+    def _settle(self, place: Place, error: Unsound) -> Frontier:
+        """Go on behind what is unsound at `place`; raises `error` if it is no better now."""
+        upper = self._reader.upper
+        if place.after is not None or upper.time is None or upper.time - 1 <= place.time:
+            raise error
+        if self._topics.progress is None:
+            self._start()
+        with self._messages.settled(place, upper) as chunks:
+            self._topics.send(chunks.tables, upper, whole=True)
+        log.info("sound again", sink=self._sink.id, since=place.time, upper=upper.time)
         return upper
 
     def drop(self) -> None:
@@ -214,8 +233,9 @@ class _Topics:
         assert self.progress is not None
         return self.progress
 
-    def send(self, tables: Iterable[pa.Table], upper: Frontier) -> None:
-        """Messages, which are in order and all there are before `upper`, and that they are (K1)."""
+    def send(self, tables: Iterable[pa.Table], upper: Frontier, *, whole: bool = False) -> None:
+        """Messages, which are in order and all there are before `upper`, and that they are (K1);
+        `whole`: in one transaction, however many they are."""
         assert self._producer is not None
         assert self.progress is not None
         with self._explained():
@@ -226,7 +246,7 @@ class _Topics:
                 self._check_keys(table)
                 self._produce(table)
                 size += table.nbytes
-                if size > TRANSACTION_BYTES:
+                if size > TRANSACTION_BYTES and not whole:
                     time, key = (table[name][-1].as_py() for name in (AT, KEY))
                     self._commit(Progress(self._epoch, time, key, topic))
                     self._producer.begin_transaction()
@@ -248,10 +268,10 @@ class _Topics:
     def _check_keys(self, table: pa.Table) -> None:
         clashing = table.filter(table[CLASH])
         if clashing.num_rows:
-            raise DataError(
+            raise Unsound(
                 f"the key is not unique: {clashing[KEY][0]} has several rows "
                 f"at time {clashing[AT][0]}",
-                hint=f"sink {self._sink.id} stops before it: choose a key that is unique",
+                hint=f"sink {self._sink.id} waits until it is; better choose a key that always is",
             )
 
     def _produce(self, table: pa.Table) -> None:
@@ -337,6 +357,8 @@ class _Topics:
             found = self._broker.topic_id()
         except TopicLost:
             raise self._gone() from None
+        except Unavailable as error:
+            raise Unavailable(f"sink {self._sink.id}: {error.message}", hint=AGAIN) from None
         if progress.topic not in (None, found) and not self._fresh(progress):
             raise self._gone()
         return found
@@ -424,7 +446,7 @@ class _Topics:
                 return InvalidUsage(said, hint="change the settings of the connection")
             case _:
                 hint = f"are the brokers at {self._sink.connection.brokers} up? "
-                return Unavailable(said, hint=hint + "nothing is lost, the next step tries again")
+                return Unavailable(said, hint=hint + AGAIN)
 
 
 def _slices(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
