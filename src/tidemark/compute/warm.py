@@ -50,7 +50,7 @@ SOURCE = KafkaSource(
 
 def warm_up(spark: SparkSession) -> None:
     """Not on a cluster, which may have no executor for it yet."""
-    if spark.sparkContext.master.startswith("local"):
+    if (spark.sparkContext.master or "").startswith("local"):
         _bit_of_everything(session_for(spark, SMALL)).toArrow()
 
 
