@@ -225,13 +225,19 @@ def test_tables_from_before_they_followed_the_log(world: World, monkeypatch: pyt
     assert client.state("a").upper == client.state("b").upper == new.upper
 
 
-def test_a_table_that_is_dropped_before_it_got_its_updates(
-    client: PersistClient, monkeypatch: pytest.MonkeyPatch
-):
+def half_applied(client: PersistClient, monkeypatch: pytest.MonkeyPatch) -> Tables:
+    """A commit to two tables, one of which did not get its updates."""
     tables = opened(client)
     with monkeypatch.context() as patch:
         patch.setattr(tables._tables["b"], "append", failing)
         tables.commit([write("a", 1), write("b", 1)])
+    return tables
+
+
+def test_a_table_that_is_dropped_before_it_got_its_updates(
+    client: PersistClient, monkeypatch: pytest.MonkeyPatch
+):
+    tables = half_applied(client, monkeypatch)
     tables.drop("b")
     tables.commit([write("a", 2)])
     assert contents(client, "a") == [1, 2]
@@ -241,10 +247,7 @@ def test_a_table_that_was_being_dropped_is_not_taken_for_complete(
     client: PersistClient, monkeypatch: pytest.MonkeyPatch
 ):
     """The catalog has dropped it, and the process died before the table had its updates."""
-    tables = opened(client)
-    with monkeypatch.context() as patch:
-        patch.setattr(tables._tables["b"], "append", failing)
-        tables.commit([write("a", 1), write("b", 1)])
+    half_applied(client, monkeypatch)
     Tables(client, "txns", epoch=2).open({"a": SCHEMA})
     assert contents(client, "a") == [1]
     assert client.state("b").is_tombstone

@@ -159,7 +159,7 @@ def delta(
         scan = _Scan(spark, client, lease.state, low, high, filter)
         ok = scan.updates(TIME, DIFF)
         if consolidated:
-            ok = _summed(ok, [*scan.names, TIME])
+            ok = summed_up(ok, [*scan.names, TIME])
         yield Frames(scan.projected(ok, columns, TIME, DIFF), scan.errors(TIME), scan.may_err)
 
 
@@ -222,7 +222,7 @@ class _Scan:
             return self._local(self._summed_here(self._parts))
         base, rest = self._split()
         if not base:
-            return _summed(self.updates(), self.names)
+            return summed_up(self.updates(), self.names)
         scanned = self._of(base, [*self.names, DIFF])
         if not rest:
             return scanned
@@ -230,7 +230,7 @@ class _Scan:
         changes = overlay.changes()
         touched = overlay.matched(scanned, changes, "left_semi")
         untouched = overlay.matched(scanned, changes, "left_anti")
-        return untouched.unionAll(_summed(touched.unionAll(changes), self.names))
+        return untouched.unionAll(summed_up(touched.unionAll(changes), self.names))
 
     def rows(self) -> DataFrame:
         if self._small:
@@ -262,7 +262,7 @@ class _Scan:
         names = [ERR, *meta]
         parts = [part for part in self._parts if part.errors]
         found = self._scanned(parts, [*names, DIFF]).where(column(ERR).isNotNull())
-        return _summed(found, names) if parts else found
+        return summed_up(found, names) if parts else found
 
     # Base and overlay.
 
@@ -286,7 +286,7 @@ class _Scan:
     def overlay(self, parts: list[Part]) -> _Overlay:
         """The overlay summed up, here if it is small enough, else by Spark."""
         if sum(part.rows for part in parts) > LOCAL_OVERLAY_ROWS:
-            changes = _summed(self._of(parts, [*self.names, DIFF]), self.names)
+            changes = summed_up(self._of(parts, [*self.names, DIFF]), self.names)
             came = self._copies(changes.where(column(DIFF) > 0))
             return _Overlay(lambda: changes, came, changes.where(column(DIFF) < 0), None)
         # Taken apart here: Spark would do that each time that it plans a query.
@@ -487,7 +487,8 @@ def _fingerprint(columns: list[Column], kinds: list[str]) -> Column:
     )
 
 
-def _summed(frame: DataFrame, names: list[str]) -> DataFrame:
+def summed_up(frame: DataFrame, names: list[str]) -> DataFrame:
+    """Updates of the same `names` as one; what came and went is not there."""
     summed = frame.groupBy(*map(column, names)).agg(F.sum(column(DIFF)).alias(DIFF))
     return summed.where(column(DIFF) != 0)
 

@@ -6,8 +6,9 @@
     ({k:2, v:c}, +1)      comes     {"k":2} -> {..,c}       before null, after c,    op c
     ({k:3, v:d}, -1)      goes      {"k":3} -> null         before d,    after null, op d
 
-A debezium event also has the time, as ts_ms. One message for a key and a time, in the order of time, then of the key's JSON. That order depends
-on the collection alone, not on how Spark has gone about it, so a place in it can be found again.
+A debezium event also has the time, as ts_ms. One message for a key and a time, in the order of
+time, then of the key's JSON. That order depends on the collection alone, not on how Spark has gone
+about it, so a place in it can be found again.
 
 JSON has fewer types than SQL. Integers, doubles (NaN and infinities as text), booleans, text and
 jsonb are what they are; numeric is text, so that nobody rounds it; bytea is base64; dates and
@@ -121,12 +122,7 @@ class Messages:
                 upper = _sound_up_to(found, place.time, upper)
                 updates, before = found.ok.where(_until(upper)), None
                 if looks_up:
-                    earlier = frames.snapshot(
-                        *(spark, self._client, self._sink.shard, place.time - 1),
-                        columns=list(self._sink.key),
-                        consolidated=False,
-                    )
-                    before = _at(leases.enter_context(earlier).ok, place.time - 1)
+                    before = leases.enter_context(self._keys(spark, place.time - 1))
                 made = messages(self._sink, updates, before)
             if place.after is not None:
                 # With the one that was sent last, as another of its key must be found.
@@ -151,15 +147,20 @@ class Messages:
                 found = leases.enter_context(scan)
                 _check_errors(found, last)
                 names = [each.name for each in self._sink.columns]
-                earlier = frames.snapshot(
-                    *(spark, self._client, shard, place.time - 1),
-                    columns=list(self._sink.key),
-                    consolidated=False,
-                )
-                before = _at(leases.enter_context(earlier).ok, place.time - 1)
-                made = messages(self._sink, _at(_summed(found.ok, names), last), before)
+                before = leases.enter_context(self._keys(spark, place.time - 1))
+                made = messages(self._sink, _at(frames.summed_up(found.ok, names), last), before)
             size = sum(part.memory for part in self._client.state(shard).parts)
             yield Chunks(_marked(_in_order(made, max(1, math.ceil(size / CHUNK_BYTES)))), upper)
+
+    @contextmanager
+    def _keys(self, spark: SparkSession, time: int) -> Iterator[DataFrame]:
+        """The keys as they were at `time`."""
+        names = list(self._sink.key)
+        scan = frames.snapshot(
+            *(spark, self._client, self._sink.shard, time), columns=names, consolidated=False
+        )
+        with scan as found:
+            yield _at(found.ok, time)
 
 
 def messages(sink: KafkaSink, updates: DataFrame, before: DataFrame | None = None) -> DataFrame:
@@ -266,7 +267,7 @@ def _sound_up_to(found: frames.Frames, lower: int, upper: Frontier) -> Frontier:
 
 def _check_errors(found: frames.Frames, time: int) -> None:
     """Refuse what is in error at the end of it all."""
-    error = _summed(found.err, [ERR]).first() if found.may_err else None
+    error = frames.summed_up(found.err, [ERR]).first() if found.may_err else None
     if error is not None:
         raise _in_error(error[ERR], time)
 
@@ -276,12 +277,6 @@ def _in_error(error: str, time: int) -> Unsound:
         f"the collection is in error at time {time}: {error}",
         hint="nothing is sent until it is not",
     )
-
-
-def _summed(updates: DataFrame, names: list[str]) -> DataFrame:
-    """Of all times together; what came and went is not there."""
-    sums = updates.groupBy(*map(column, names)).agg(F.sum(column(DIFF)).alias(DIFF))
-    return sums.where(column(DIFF) != 0)
 
 
 def _in_order(frame: DataFrame, chunks: int) -> Iterator[pa.Table]:
