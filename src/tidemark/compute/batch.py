@@ -13,6 +13,7 @@ from tidemark.compute.expr import Col, Expr
 from tidemark.compute.plan import Constant, Filter, Finish, Get, Join, Plan, Project, Reduce
 from tidemark.compute.render_expr import error, value
 from tidemark.compute.shape import Block, Shape, reduction_of
+from tidemark.errors import Unsupported
 from tidemark.types import Column
 
 
@@ -40,6 +41,8 @@ def batch_sql(plan: Plan, relation: Callable[[Get], str]) -> str:
             return _reduce(plan, relation)
         case Finish():
             return _finish(plan, relation)
+        case _:
+            raise Unsupported(f"{type(plan).__name__} cannot be queried yet")
 
 
 def _join(plan: Join, relation: Callable[[Get], str]) -> str:

@@ -9,6 +9,13 @@
 
 A node's columns are numbered from zero; a join's are those of its inputs, one after the other.
 Plans are values: they are compared, hashed into fingerprints and sent to cluster replicas.
+
+    leaves      Get · Constant · Local (what an enclosing Let or LetRec binds)
+    linear      Filter · Project · FlatMap · Union · Negate
+    bilinear    Join (inner, of any number) · OuterJoin (left, full, semi, anti)
+    by group    Reduce (GROUP BY, DISTINCT) · TopK · Window · Threshold
+    sharing     Let · LetRec
+    the end     Finish: order and limit of a query that is asked once
 """
 
 from __future__ import annotations
@@ -18,14 +25,23 @@ from typing import TypeAlias
 
 import msgspec
 
-from tidemark.compute.expr import Expr, Lit
+from tidemark.compute.expr import Col, Expr, Lit
 from tidemark.types import Column, SqlType
 
 
-class Get(msgspec.Struct, frozen=True, tag="get"):
+class Get(msgspec.Struct, frozen=True, tag="get", omit_defaults=True):
     """The contents of a collection, named by its catalog id."""
 
     id: str
+    columns: tuple[Column, ...]
+    keys: tuple[tuple[int, ...], ...] = ()
+    """Sets of columns whose values no two rows share, as far as known: for the order of joins."""
+
+
+class Local(msgspec.Struct, frozen=True, tag="local"):
+    """What the `Let` or `LetRec` around it binds to `name`."""
+
+    name: str
     columns: tuple[Column, ...]
 
 
@@ -61,6 +77,49 @@ class Project(msgspec.Struct, frozen=True, tag="project"):
         )
 
 
+class FlatMap(msgspec.Struct, frozen=True, tag="flat_map"):
+    """Each row as often as `fn(args)` has rows, with their columns (`made`) behind its own."""
+
+    input: Plan
+    fn: str
+    args: tuple[Expr, ...]
+    made: tuple[Column, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns + self.made
+
+
+class Union(msgspec.Struct, frozen=True, tag="union"):
+    """UNION ALL: counts add up. Names are those of the first input; types are the same in all."""
+
+    inputs: tuple[Plan, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.inputs[0].columns
+
+
+class Negate(msgspec.Struct, frozen=True, tag="negate"):
+    """Every count with the opposite sign; makes sense only inside a Union that outweighs it."""
+
+    input: Plan
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+
+class Threshold(msgspec.Struct, frozen=True, tag="threshold"):
+    """Rows whose count is positive, as often as that."""
+
+    input: Plan
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+
 class Join(msgspec.Struct, frozen=True, tag="join"):
     """The inner join of `inputs` where every predicate is true; none at all is a cross join."""
 
@@ -72,12 +131,47 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
         return tuple(column for input_ in self.inputs for column in input_.columns)
 
 
-class Aggregate(msgspec.Struct, frozen=True):
-    """`fn` is count, sum, min, max or avg; `arg` None is `count(*)`."""
+class OuterJoin(msgspec.Struct, frozen=True, tag="outer_join"):
+    """`kind` is left, full, semi or anti; `on` sees the columns of both sides.
+
+    What has no partner is padded with nulls; semi and anti have the left side's columns alone.
+    """
+
+    kind: str
+    left: Plan
+    right: Plan
+    on: tuple[Expr, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        right = () if self.kind in ("semi", "anti") else self.right.columns
+        return self.left.columns + right
+
+
+class Order(msgspec.Struct, frozen=True):
+    """Order within an aggregate: by `expr`, nulls where PostgreSQL puts them unless told."""
+
+    expr: Expr
+    descending: bool = False
+    nulls_first: bool | None = None
+
+
+class Aggregate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`fn` of `args` over the rows of a group; `count` without arguments is `count(*)`.
+
+    Over each value once if `distinct`, over rows that pass `filter`, in the order of `order_by`.
+    """
 
     fn: str
-    arg: Expr | None
+    args: tuple[Expr, ...]
     type: SqlType
+    distinct: bool = False
+    filter: Expr | None = None
+    order_by: tuple[Order, ...] = ()
+
+    @property
+    def arg(self) -> Expr | None:
+        return self.args[0] if self.args else None
 
 
 class Reduce(msgspec.Struct, frozen=True, tag="reduce"):
@@ -105,6 +199,87 @@ class OrderBy(msgspec.Struct, frozen=True):
     nulls_first: bool | None = None
 
 
+class TopK(msgspec.Struct, frozen=True, tag="top_k"):
+    """Of each group (the columns `group`), the rows from `offset` on, at most `limit`.
+
+    Rows that `order_by` does not tell apart are ordered by all their columns, so that the choice
+    is the same for everybody.
+    """
+
+    input: Plan
+    group: tuple[int, ...]
+    order_by: tuple[OrderBy, ...]
+    limit: int | None
+    offset: int = 0
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.input.columns
+
+
+class WindowFunction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`fn` is row_number, rank, dense_rank, lag, lead, first_value, ... or an aggregate.
+
+    `args` are over the input's columns. `frame` is Spark SQL's (and PostgreSQL's) own text, such
+    as `ROWS BETWEEN 1 PRECEDING AND CURRENT ROW`; None is the default.
+    """
+
+    fn: str
+    args: tuple[Expr, ...]
+    type: SqlType
+    frame: str | None = None
+
+
+class Window(msgspec.Struct, frozen=True, tag="window"):
+    """The input's columns, then one per function over the window; ties as in `TopK`."""
+
+    input: Plan
+    partition: tuple[int, ...]
+    order_by: tuple[OrderBy, ...]
+    functions: tuple[WindowFunction, ...]
+    names: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        made = zip(self.names, self.functions, strict=True)
+        return self.input.columns + tuple(Column(name, fn.type) for name, fn in made)
+
+
+class Let(msgspec.Struct, frozen=True, tag="let"):
+    """`body`, in which `Local(name)` is `value`."""
+
+    name: str
+    value: Plan
+    body: Plan
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.body.columns
+
+
+class Binding(msgspec.Struct, frozen=True):
+    name: str
+    columns: tuple[Column, ...]
+    value: Plan
+
+
+class LetRec(msgspec.Struct, frozen=True, tag="let_rec"):
+    """WITH MUTUALLY RECURSIVE: the bindings begin empty and are computed one after the other,
+    each from the newest values of all, round by round until a round changes nothing.
+
+    After `limit` rounds it is an error, or with `return_at_limit` the result.
+    """
+
+    bindings: tuple[Binding, ...]
+    body: Plan
+    limit: int | None = None
+    return_at_limit: bool = False
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.body.columns
+
+
 class Finish(msgspec.Struct, frozen=True, tag="finish"):
     """ORDER BY, LIMIT and OFFSET of a one-off query; only ever the root of a plan.
 
@@ -122,19 +297,74 @@ class Finish(msgspec.Struct, frozen=True, tag="finish"):
         return self.input.columns[: self.keep]
 
 
-Plan: TypeAlias = Get | Constant | Filter | Project | Join | Reduce | Finish
+Plan: TypeAlias = (
+    Get
+    | Local
+    | Constant
+    | Filter
+    | Project
+    | FlatMap
+    | Union
+    | Negate
+    | Threshold
+    | Join
+    | OuterJoin
+    | Reduce
+    | TopK
+    | Window
+    | Let
+    | LetRec
+    | Finish
+)
 
 
 def inputs_of(plan: Plan) -> tuple[Plan, ...]:
     match plan:
-        case Get() | Constant():
+        case Get() | Local() | Constant():
             return ()
-        case Join(inputs=inputs):
+        case Join(inputs=inputs) | Union(inputs=inputs):
             return inputs
-        case Filter(input=input_) | Project(input=input_) | Reduce(input=input_):
-            return (input_,)
-        case Finish(input=input_):
-            return (input_,)
+        case OuterJoin(left=left, right=right):
+            return left, right
+        case Let(value=value, body=body):
+            return value, body
+        case LetRec(bindings=bindings, body=body):
+            return (*(binding.value for binding in bindings), body)
+        case _:
+            return (plan.input,)
+
+
+def with_inputs(plan: Plan, inputs: tuple[Plan, ...]) -> Plan:
+    """The same node over other inputs, which have the same columns."""
+    match plan:
+        case Get() | Local() | Constant():
+            return plan
+        case Join() | Union():
+            return msgspec.structs.replace(plan, inputs=inputs)
+        case OuterJoin():
+            return msgspec.structs.replace(plan, left=inputs[0], right=inputs[1])
+        case Let():
+            return msgspec.structs.replace(plan, value=inputs[0], body=inputs[1])
+        case LetRec(bindings=bindings):
+            pairs = zip(bindings, inputs[:-1], strict=True)
+            bound = tuple(msgspec.structs.replace(each, value=value) for each, value in pairs)
+            return msgspec.structs.replace(plan, bindings=bound, body=inputs[-1])
+        case _:
+            return msgspec.structs.replace(plan, input=inputs[0])
+
+
+def except_all(left: Plan, right: Plan) -> Plan:
+    return Threshold(Union((left, Negate(right))))
+
+
+def intersect_all(left: Plan, right: Plan) -> Plan:
+    """What is left of `left` without what is only there."""
+    return Union((left, Negate(except_all(left, right))))
+
+
+def distinct(plan: Plan) -> Plan:
+    columns = tuple(Col(i, column.type) for i, column in enumerate(plan.columns))
+    return Reduce(plan, columns, (), tuple(column.name for column in plan.columns))
 
 
 def collections_of(plan: Plan) -> tuple[str, ...]:

@@ -200,7 +200,9 @@ def reduction_of(reduce: Reduce) -> tuple[tuple[Expr, ...], Reduction]:
     moved = tuple(
         agg
         if agg.arg is None
-        else msgspec.structs.replace(agg, arg=Col(len(keys) + args.index(agg.arg), agg.arg.type))
+        else msgspec.structs.replace(
+            agg, args=(Col(len(keys) + args.index(agg.arg), agg.arg.type),)
+        )
         for agg in aggregates
     )
     return (*keys, *args), Reduction(len(keys), moved)
@@ -221,7 +223,7 @@ def _summable(agg: Aggregate) -> Aggregate:
             hint=f"cast to fewer decimals, e.g. {agg.fn}(x::numeric(30,10))",
         )
     narrow = numeric(SUMMABLE_DIGITS, scale)
-    return msgspec.structs.replace(agg, arg=cast(arg, narrow))
+    return msgspec.structs.replace(agg, args=(cast(arg, narrow),))
 
 
 def _block(plan: Plan) -> tuple[Block, tuple[Expr, ...]]:
@@ -264,6 +266,8 @@ def _block(plan: Plan) -> tuple[Block, tuple[Expr, ...]]:
                 "ORDER BY and LIMIT inside a view cannot be maintained yet",
                 hint="put them into the query that reads the view",
             )
+        case _:
+            raise Unsupported(f"{type(plan).__name__} cannot be maintained yet")
 
 
 def _through(into: tuple[Expr, ...], expr: Expr) -> Expr:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from tidemark.compute import delta
 from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
-from tidemark.compute.plan import Constant, Filter, Finish, Get, Join, Plan, Project, Reduce
+from tidemark.compute.plan import (
+    Constant,
+    Filter,
+    Finish,
+    Get,
+    Join,
+    Plan,
+    Project,
+    Reduce,
+    inputs_of,
+)
 from tidemark.compute.shape import Shape, edges, shape_of
 
 
@@ -35,6 +45,11 @@ def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
             by = ", ".join(f"#{o.index}{' desc' if o.descending else ''}" for o in orders)
             line = f"{pad}Finish order by ({by}) limit {limit} offset {offset}"
             return [line, *plan_lines(input_, names, depth + 1)]
+        case _:
+            below = [
+                line for side in inputs_of(plan) for line in plan_lines(side, names, depth + 1)
+            ]
+            return [f"{pad}{type(plan).__name__}", *below]
 
 
 def delta_lines(plan: Plan, names: dict[str, str]) -> list[str]:

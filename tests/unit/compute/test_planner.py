@@ -384,7 +384,7 @@ def test_equal_aggregates_are_computed_once() -> None:
     assert isinstance(planned.input, Filter)
     reduce = planned.input.input
     assert isinstance(reduce, Reduce)
-    assert reduce.aggregates == (Aggregate("sum", Col(0, INTEGER), BIGINT),)
+    assert reduce.aggregates == (Aggregate("sum", (Col(0, INTEGER),), BIGINT),)
 
 
 def test_null_placement_is_only_said_where_it_differs() -> None:

@@ -293,7 +293,7 @@ class Expressions:
             )
         inner = Expressions(self.scope, "an aggregate", self.params, self.session)
         if name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
-            return self._aggregated(Aggregate("count", None, BIGINT))
+            return self._aggregated(Aggregate("count", (), BIGINT))
         try:
             args = [settled(inner.plan(node)) for node in nodes]
         except SqlError as nested:
@@ -305,7 +305,7 @@ class Expressions:
         if len(args) != 1:
             types = ", ".join(arg.type.name for arg in args)
             raise SqlError(f"function {name}({types}) does not exist", sqlstate="42883")
-        return self._aggregated(Aggregate(name, args[0], aggregate_type(name, args[0].type)))
+        return self._aggregated(Aggregate(name, (args[0],), aggregate_type(name, args[0].type)))
 
     def _aggregated(self, aggregate: Aggregate) -> Expr:
         assert self.aggregates is not None
