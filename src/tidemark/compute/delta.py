@@ -2,20 +2,20 @@
 
 A tick covers an interval [lower, upper) that may hold many distinct times. They are numbered
 0 .. n-1 (ranks: the SQL's constants then never change, and neither does its compiled form), and
-everything known before the interval is at rank -1. Two queries turn updates into updates, exact
-at every rank:
+everything known before the interval is at rank -1. At most two queries turn updates into updates,
+exact at every rank:
 
-BLOCK    joins are bilinear, and time is the later of the two sides, so one join does it all:
+BODY     joins are bilinear, and time is the later of the two sides, so one join does it all:
 
              SELECT outputs, greatest(l0._t, l1._t) AS _t, l0._d * l1._d AS _d
              FROM leaf0 l0 JOIN leaf1 l1 ON ...     each leaf: what was there (rank -1), and changes
              WHERE greatest(l0._t, l1._t) >= 0      what was there joined with itself is old news
 
-REDUCE   running sums of the accumulators over rank give every version of every touched group;
-         a version begins at its rank (+1) and ends where the next begins (-1). For min and max
-         the heads of the touched groups join the changes; a value counts while its running count
-         is positive. Leaves: `delta` (k0.. keys, a0.. arguments, w0.. = argument * _d), `acc` and
-         `head0`.. (the state before the interval).
+         A body of several blocks is their UNION ALL; one that is taken away has -_d.
+
+TAIL     versions of the touched groups: one begins at its rank (+1) and ends where the next begins
+         (-1). Sums come from running accumulators (reduce.py); what needs rows sees those of its
+         group, or as many from their head as can matter (groups.py).
 
 The leaves at rank -1 come from look-ups in arrangements, following the join's equalities from
 the changed rows outward (`probes`). A look-up may bring more rows than needed, never fewer: the
@@ -24,21 +24,24 @@ SQL applies every predicate again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from tidemark.compute.casts import cast
-from tidemark.compute.expr import Call, Col, Expr, Lit, substitute
-from tidemark.compute.functions import call
+from tidemark.compute.expr import Expr
 from tidemark.compute.render_expr import error, value
-from tidemark.compute.shape import Block, Reduction, Shape, edges
-from tidemark.types import BIGINT, Column, SqlType, numeric
+from tidemark.compute.shape import Block, Shape, edges
+from tidemark.compute.plan import Get
 
 PRIOR = -1
 END_OF_TIME = 2**31 - 1
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """Rows of leaf `into` whose `into_columns` equal some known row's `from_columns`."""
+    """Rows of leaf `into` whose `into_columns` equal some known row's `from_columns`.
+
+    Without columns it is all rows: a join that no equality helps.
+    """
 
     from_leaf: int
     into: int
@@ -47,263 +50,143 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 def probes(block: Block, start: int) -> tuple[Probe, ...]:
-    """From changes of leaf `start`, every other leaf reached along the join's equalities."""
+    """From changes of leaf `start`, every other leaf, by the best equality that leads to it.
+
+    First come equalities with a key of the leaf, then those with a key of where they come from
+    (a few rows each, most likely), then any others; what none leads to is read whole.
+    """
+    both = [
+        probe
+        for edge in edges(block)
+        for probe in (
+            Probe(edge.left, edge.right, edge.left_columns, edge.right_columns),
+            Probe(edge.right, edge.left, edge.right_columns, edge.left_columns),
+        )
+    ]
     reached, found = {start}, []
     while len(reached) < len(block.leaves):
-        for edge in edges(block):
-            for probe in (
-                Probe(edge.left, edge.right, edge.left_columns, edge.right_columns),
-                Probe(edge.right, edge.left, edge.right_columns, edge.left_columns),
-            ):
-                if probe.from_leaf in reached and probe.into not in reached:
-                    reached.add(probe.into)
-                    found.append(probe)
+        possible = [
+            probe for probe in both if probe.from_leaf in reached and probe.into not in reached
+        ]
+        if possible:
+            best = min(possible, key=lambda probe: _rank(block, probe))
+        else:
+            rest = next(leaf for leaf in range(len(block.leaves)) if leaf not in reached)
+            best = Probe(start, rest, (), ())
+        reached.add(best.into)
+        found.append(best)
     return tuple(found)
 
 
-class Accumulators(msgspec.Struct, frozen=True):
-    """What a reduction remembers per group: see `columns` for the order within a version."""
-
-    keys: tuple[SqlType, ...]
-    args: tuple[SqlType, ...]
-    counted: tuple[int, ...]
-    summed: tuple[int, ...]
-    ordered: tuple[int, ...]
-
-    @property
-    def state(self) -> tuple[Column, ...]:
-        """The accumulator shard's columns."""
-        return (
-            *(Column(f"k{i}", type_) for i, type_ in enumerate(self.keys)),
-            Column("n", BIGINT),
-            *(Column(f"n{i}", BIGINT) for i in self.counted),
-            *(Column(f"s{i}", sum_type(self.args[i])) for i in self.summed),
-        )
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Everything that is known of a version of a group: its state and its extremes."""
-        extremes = [Column(f"{end}{i}", self.args[i]) for i in self.ordered for end in ("lo", "hi")]
-        return (*self.state, *extremes)
-
-    def head(self, arg: int) -> tuple[Column, ...]:
-        """Columns of the shard that orders the values of `arg` within each group."""
-        keys = (Column(f"k{i}", type_) for i, type_ in enumerate(self.keys))
-        return (*keys, Column("v", self.args[arg]))
-
-    def col(self, name: str) -> Col:
-        names = [column.name for column in self.columns]
-        at = names.index(name)
-        return Col(at, self.columns[at].type)
+def _rank(block: Block, probe: Probe) -> int:
+    if _has_key(block, probe.into, probe.into_columns):
+        return 0
+    return 1 if _has_key(block, probe.from_leaf, probe.from_columns) else 2
 
 
-def accumulators(block: Block, reduction: Reduction) -> Accumulators:
-    types = [expr.type for expr in block.outputs]
-    wanted: dict[str, set[int]] = {"counted": set(), "summed": set(), "ordered": set()}
-    for agg in reduction.aggregates:
-        if agg.arg is None:
-            continue
-        arg = _arg(agg.arg, reduction)
-        if agg.fn in ("min", "max"):
-            wanted["ordered"].add(arg)
-        else:
-            wanted["counted"].add(arg)
-        if agg.fn in ("sum", "avg"):
-            wanted["summed"].add(arg)
-    return Accumulators(
-        keys=tuple(types[: reduction.keys]),
-        args=tuple(types[reduction.keys :]),
-        **{name: tuple(sorted(args)) for name, args in wanted.items()},
-    )
+def _has_key(block: Block, leaf: int, columns: tuple[int, ...]) -> bool:
+    get = block.leaves[leaf]
+    return isinstance(get, Get) and any(set(key) <= set(columns) for key in get.keys)
 
 
-def sum_type(type_: SqlType) -> SqlType:
-    return numeric(38, type_.decimal[1])
+def body_sql(shape: Shape, *, small: bool) -> str:
+    """Changes of the body's outputs: o0.., `_err`, `_t`, `_d`, unconsolidated."""
+    texts, first = [], 0
+    for block in shape.blocks:
+        texts.append(block_sql(block, first, small=small))
+        first += len(block.leaves)
+    return "\nUNION ALL\n".join(texts)
 
 
-def block_sql(block: Block, *, small: bool) -> str:
-    """Changes of the block's outputs: o0.., `_err`, `_t`, `_d`, unconsolidated."""
+def block_sql(block: Block, first: int = 0, *, small: bool) -> str:
+    """One block's share; its leaves are leaf`first` and those that follow."""
     aliases = [f"l{leaf}" for leaf in range(len(block.leaves))]
+    made = [f"f{at}.g{i}" for at, flat in enumerate(block.flat) for i in range(len(flat.made))]
 
     def column(index: int) -> str:
+        if index >= block.width:
+            return made[index - block.width]
         leaf = block.leaf_of(index)
         return f"l{leaf}.c{index - block.offset(leaf)}"
 
     time = f"greatest({', '.join(f'{a}._t' for a in aliases)})" if len(aliases) > 1 else "l0._t"
-    errors = [error(expr, column) for expr in (*block.predicates, *block.outputs)]
-    where = [_holds(predicate, column) for predicate in block.predicates]
+    args = [arg for flat in block.flat for arg in flat.args]
+    errors = [error(expr, column) for expr in (*args, *block.predicates, *block.outputs)]
+    where = [holds(predicate, column) for predicate in block.predicates]
+    count = " * ".join(f"{alias}._d" for alias in aliases)
     select = [
         *(f"{value(e, column)} AS o{i}" for i, e in enumerate(block.outputs)),
-        f"{_first_error(errors)} AS _err",
+        f"{first_error(errors)} AS _err",
         f"{time} AS _t",
-        f"{' * '.join(f'{alias}._d' for alias in aliases)} AS _d",
+        f"{'- ' * block.negated}{f'({count})' if block.negated else count} AS _d",
     ]
     source = " CROSS JOIN ".join(
-        f"{_leaf(f'leaf{leaf}', small)} {alias}" for leaf, alias in enumerate(aliases)
+        f"{leaf_sql(f'leaf{first + leaf}', small)} {alias}" for leaf, alias in enumerate(aliases)
     )
     return "\n".join(
         [
             "SELECT " + ",\n       ".join(select),
             f"FROM {source}",
+            *_laterals(block, column),
             "WHERE " + "\n  AND ".join([*where, f"{time} >= 0"]),
         ]
     )
 
 
-def reduce_sql(shape: Shape, *, small: bool) -> str:
-    """Versions of the touched groups that begin (+1) or end (-1) in the interval:
-    accumulators, extremes, o0.. (the view's columns), `_keep`, `_err`, `_t`, `_d`."""
-    assert shape.reduction is not None
-    acc = accumulators(shape.block, shape.reduction)
-    keys = [f"k{i}" for i in range(len(acc.keys))]
-    sums = [column.name for column in acc.state[len(keys) :]]
-    by = ", ".join([*keys, "_t"])
-    increments = [
-        "_d AS n",
-        *(f"CASE WHEN a{i} IS NOT NULL THEN _d ELSE 0L END AS n{i}" for i in acc.counted),
-        *(f"w{i} AS s{i}" for i in acc.summed),
-    ]
-    sources = [
-        f"SELECT {', '.join([*keys, '_t', *increments])} FROM {_leaf('delta', small)}",
-        f"SELECT {', '.join([*keys, f'{PRIOR} AS _t', *sums])} FROM {_leaf('acc', small)}",
-    ]
-    if not keys:
-        # One group that always exists: it must have a version even if nothing ever came.
-        zeros = ", ".join(f"CAST(0 AS {c.type.spark}) AS {c.name}" for c in acc.state)
-        sources.append(f"SELECT 0 AS _t, {zeros}")
-    everything = "\n    UNION ALL ".join(sources)
-    ctes = [
-        f"changes AS (\n  SELECT {by}, {', '.join(f'sum({s}) AS {s}' for s in sums)}\n"
-        f"  FROM ({everything})\n  GROUP BY {by})",
-        f"running AS (\n  SELECT {by}, "
-        + ", ".join(f"sum({s}) OVER ({_window(keys)}) AS {s}" for s in sums)
-        + f",\n    lead(_t) OVER ({_window(keys)}) AS _next\n  FROM changes)",
-    ]
-    versions = "running"
-    for i in acc.ordered:
-        known = [*keys, *sums, *_extremes(acc, before=i), "_t", "_next"]
-        ctes += _extreme_ctes(i, keys, known, versions, small)
-        versions = f"extremes{i}"
-    outputs, predicates = finish_exprs(shape, acc)
-    names = [column.name for column in acc.columns]
-    errors = [error(expr, names.__getitem__) for expr in (*predicates, *outputs)]
-    failed = _first_error(errors)
-    if predicates:
-        # A group that HAVING drops does not fail.
-        holds = " AND ".join(_holds(expr, names.__getitem__) for expr in predicates)
-        failed = f"CASE WHEN {holds} THEN {failed} END"
-    keep = [value(expr, names.__getitem__) for expr in predicates]
-    select = [
-        *names,
-        *(f"{value(e, names.__getitem__)} AS o{i}" for i, e in enumerate(outputs)),
-        f"{' AND '.join(f'coalesce({k}, false)' for k in keep) or 'true'} AS _keep",
-        f"{failed} AS _err",
-        "s._t AS _t",
-        "s._d AS _d",
-    ]
-    exists = "n > 0" if keys else "true"
-    return (
-        "WITH "
-        + ",\n".join(ctes)
-        + "\nSELECT "
-        + ",\n       ".join(select)
-        + f"\nFROM {versions} LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d"
-        + f"\nWHERE s._t >= 0 AND {exists}"
-    )
+def _laterals(block: Block, column: Callable[[int], str]) -> list[str]:
+    from tidemark.compute.table_functions import generator
 
-
-def finish_exprs(shape: Shape, acc: Accumulators) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """The view's outputs and HAVING, over the columns of a version."""
-    assert shape.reduction is not None
-    reduced: list[Expr] = [acc.col(f"k{i}") for i in range(len(acc.keys))]
-    for agg in shape.reduction.aggregates:
-        if agg.arg is None:
-            reduced.append(acc.col("n"))
-            continue
-        arg = _arg(agg.arg, shape.reduction)
-        if agg.fn == "count":
-            reduced.append(acc.col(f"n{arg}"))
-        elif agg.fn in ("min", "max"):
-            reduced.append(acc.col(f"{'lo' if agg.fn == 'min' else 'hi'}{arg}"))
-        else:
-            total: Expr = acc.col(f"s{arg}")
-            if agg.fn == "avg":
-                total = call("/", (total, acc.col(f"n{arg}")))
-            some = call(">", (acc.col(f"n{arg}"), Lit("0", BIGINT)))
-            result = cast(total, agg.type)
-            reduced.append(Call("case", (some, result, Lit(None, agg.type)), agg.type))
-
-    def through(expr: Expr) -> Expr:
-        return substitute(expr, lambda col: reduced[col.index])
-
-    return tuple(map(through, shape.outputs)), tuple(map(through, shape.predicates))
-
-
-def _extreme_ctes(
-    arg: int, keys: list[str], known: list[str], versions: str, small: bool
-) -> list[str]:
-    """Every version so far, with the least and the greatest value of `arg` alive in it."""
-    by = ", ".join([*keys, "v", "_t"])
-    selected = ", ".join([*keys, f"a{arg} AS v", "_t", "_d"])
-    heads = ", ".join([*keys, "v", f"{PRIOR} AS _t", "_diff AS _d"])
-    on = " AND ".join(
-        [*(f"r.{k} <=> l.{k}" for k in keys), "l._live > 0", "r._t >= l._t", "r._t < l._until"]
-    )
-    group = ", ".join(f"r.{name}" for name in known)
     return [
-        f"values{arg} AS (\n  SELECT {by}, sum(_d) AS _d\n  FROM ("
-        f"SELECT {selected} FROM {_leaf('delta', small)}\n    UNION ALL "
-        f"SELECT {heads} FROM {_leaf(f'head{arg}', small)})\n"
-        f"  WHERE v IS NOT NULL\n  GROUP BY {by})",
-        f"lives{arg} AS (\n  SELECT {by}, sum(_d) OVER ({_window([*keys, 'v'])}) AS _live,\n"
-        f"    coalesce(lead(_t) OVER ({_window([*keys, 'v'])}), {END_OF_TIME}) AS _until\n"
-        f"  FROM values{arg})",
-        f"extremes{arg} AS (\n  SELECT {group}, min(l.v) AS lo{arg}, max(l.v) AS hi{arg}\n"
-        f"  FROM {versions} r LEFT JOIN lives{arg} l ON {on}\n  GROUP BY {group})",
+        f"LATERAL VIEW {generator(flat.fn, [value(arg, column) for arg in flat.args])} f{at} AS "
+        + ", ".join(f"g{i}" for i in range(len(flat.made)))
+        for at, flat in enumerate(block.flat)
     ]
 
 
-def _extremes(acc: Accumulators, *, before: int) -> list[str]:
-    return [f"{end}{i}" for i in acc.ordered if i < before for end in ("lo", "hi")]
-
-
-def _window(keys: list[str]) -> str:
+def window(keys: list[str]) -> str:
     partition = f"PARTITION BY {', '.join(keys)} " if keys else ""
     return f"{partition}ORDER BY _t"
 
 
-def _leaf(name: str, small: bool) -> str:
+def leaf_sql(name: str, small: bool) -> str:
     # One partition everywhere means no exchange anywhere.
     return f"(SELECT /*+ COALESCE(1) */ * FROM {name})" if small else name
 
 
-def _holds(predicate: Expr, column) -> str:
+def holds(predicate: Expr, column: Callable[[int], str]) -> str:
     """The row passes, or the predicate failed on it: then the row goes on as an error."""
     passed, failed = value(predicate, column), error(predicate, column)
     return f"({passed})" if failed is None else f"(({failed}) IS NOT NULL OR ({passed}))"
 
 
-def _first_error(errors: list[str | None]) -> str:
+def first_error(errors: list[str | None]) -> str:
     found = [error for error in errors if error is not None]
     if not found:
         return "CAST(NULL AS STRING)"
     return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
 
 
-def weight_sql(value: str, type_: SqlType) -> str:
-    """`value` times `_d`, exactly: Spark's decimal product may drop digits, repeated sums do not."""
-    wide = f"CAST({value} AS {type_.spark})"
-    copies = (
-        f"aggregate(array_repeat({wide}, CAST(abs(_d) AS INT)), CAST(0 AS {type_.spark}),"
-        f" (x, y) -> CAST(x + y AS {type_.spark}))"
-    )
-    return (
-        f"CASE WHEN {value} IS NULL THEN CAST(0 AS {type_.spark})"
-        f" WHEN _d = 1 THEN {wide} WHEN _d = -1 THEN -{wide}"
-        f" WHEN _d > 0 THEN {copies} ELSE -{copies} END"
-    )
+def finished(
+    shape: Shape,
+    outputs: tuple[Expr, ...],
+    predicates: tuple[Expr, ...],
+    column: Callable[[int], str],
+    failed: str | None = None,
+) -> list[str]:
+    """The select list of a tail's end: o0.., `_keep`, `_err`.
 
-
-def _arg(expr: Expr, reduction: Reduction) -> int:
-    assert isinstance(expr, Col)
-    return expr.index - reduction.keys
+    A group that a predicate drops does not fail; one that has `failed` already does.
+    """
+    errors = [error(expr, column) for expr in (*predicates, *outputs)]
+    found = first_error(errors)
+    if predicates:
+        passes = " AND ".join(holds(expr, column) for expr in predicates)
+        found = f"CASE WHEN {passes} THEN {found} END"
+    if failed is not None:
+        found = f"coalesce({failed}, {found})"
+    keep = [f"coalesce({value(expr, column)}, false)" for expr in predicates]
+    return [
+        *(f"{value(expr, column)} AS o{i}" for i, expr in enumerate(outputs)),
+        f"{' AND '.join(keep) or 'true'} AS _keep",
+        f"{found} AS _err",
+    ]

@@ -37,6 +37,7 @@ from tidemark.compute.expr import Call, Expr, Lit
 from tidemark.compute.literals import UNKNOWN, spark_literal
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import (
+    BIGINT,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -269,6 +270,9 @@ _BAD_PATTERN = Failure(
     "'LIKE pattern must not end with escape character'",
 )
 
+_REVERSED_BYTES = "concat(translate(hex({0}), '0123456789ABCDEF', 'FEDCBA9876543210'), 'G')"
+"""G is greater than any digit: what goes on comes before what ends."""
+
 FUNCTIONS: dict[str, tuple[Overload, ...]] = {
     # Arithmetic
     "+": (
@@ -418,6 +422,22 @@ FUNCTIONS: dict[str, tuple[Overload, ...]] = {
     "or": (Overload("boolean ...", BOOLEAN, "({ors})"),),
     "not": (Overload("boolean", BOOLEAN, "(NOT {0})"),),
     "is null": (Overload("any", BOOLEAN, "({0} IS NULL)"),),
+    # Not a name in SQL: sorted upwards, what it gives is what {0} is sorted downwards.
+    "reverse order": (
+        Overload("int", _same, "(~{0})"),
+        Overload("exact", _same, _write_negate),
+        Overload(
+            "double",
+            DOUBLE,
+            "CASE WHEN isnan({0}) THEN double('-Infinity') ELSE (- {0}) END",
+        ),
+        Overload("boolean", BOOLEAN, "(NOT {0})"),
+        Overload("date", INTEGER, "(- unix_date({0}))"),
+        Overload("timestamp", BIGINT, "(- unix_micros(CAST({0} AS TIMESTAMP)))"),
+        Overload("timestamptz", BIGINT, "(- unix_micros({0}))"),
+        Overload("text", TEXT, _REVERSED_BYTES),
+        Overload("bytea", TEXT, _REVERSED_BYTES),
+    ),
     "is not null": (Overload("any", BOOLEAN, "({0} IS NOT NULL)"),),
     "is true": (Overload("boolean", BOOLEAN, "({0} IS TRUE)"),),
     "is not true": (Overload("boolean", BOOLEAN, "({0} IS NOT TRUE)"),),

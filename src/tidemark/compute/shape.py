@@ -1,45 +1,29 @@
-"""The shape that the delta engine maintains: one block of joins, then at most one reduction.
+"""The shape of a fragment: what one dataflow maintains.
 
-    finish outputs, predicates          over the reduction's columns     (HAVING, SELECT list)
-    reduce keys, aggregates             over the block's outputs
-    block  outputs, predicates          over all leaves' columns, side by side
-    leaves Get, Get, ...
+    finish   outputs, predicates       over the tail's columns           (HAVING, the SELECT list)
+    tail     by group, or none         over the body's outputs
+    body     Block + Block - Block     a union: each adds or takes away its rows
+    Block    outputs, predicates       over its leaves' columns, side by side; then what its flat
+                                       maps make
+    leaves   Get, Get, Constant, ...
 
-Any tree of filters, projections and joins collapses into one block by substitution; `shape_of`
-does that, and refuses with a reason what does not fit. Then the block is cut to what it needs:
+Any tree of filters, projections, inner joins and unions collapses into such a body; fragments.py
+does that, and cuts a plan where something does not fit. Then each block is cut to what it needs:
 `RULES`, in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import msgspec
 
 from tidemark.compute.casts import cast
-from tidemark.compute.expr import (
-    Call,
-    Cast,
-    Col,
-    Expr,
-    columns_of,
-    conjuncts,
-    shift,
-    substitute,
-)
-from tidemark.compute.plan import (
-    Aggregate,
-    Constant,
-    Filter,
-    Finish,
-    Get,
-    Join,
-    Plan,
-    Project,
-    Reduce,
-)
+from tidemark.compute.expr import Call, Cast, Col, Expr, columns_of, substitute
+from tidemark.compute.plan import Aggregate, Constant, Get, OrderBy, Reduce, WindowFunction
 from tidemark.errors import Unsupported
-from tidemark.types import BOOLEAN, Column, numeric
+from tidemark.types import BOOLEAN, Column, SqlType, numeric
 
 SUMMABLE_DIGITS = 30
 """Terms of a sum have at most this many digits, which leaves room for 10^8 of the largest."""
@@ -47,13 +31,32 @@ SUMMABLE_DIGITS = 30
 SUMMABLE_SCALE = 22
 """Wider numerics with more decimals than this would keep too few digits before the point."""
 
+EQUALITIES = ("=", "is not distinct from")
+
+Leaf: TypeAlias = Get | Constant
+
+
+class Flat(msgspec.Struct, frozen=True):
+    """A table function of the columns before it; what it makes are more columns."""
+
+    fn: str
+    args: tuple[Expr, ...]
+    made: tuple[Column, ...]
+
 
 class Block(msgspec.Struct, frozen=True):
     """SELECT outputs FROM leaves WHERE predicates, columns of all leaves numbered in a row."""
 
-    leaves: tuple[Get, ...]
+    leaves: tuple[Leaf, ...]
     predicates: tuple[Expr, ...]
     outputs: tuple[Expr, ...]
+    flat: tuple[Flat, ...] = ()
+    negated: bool = False
+
+    @property
+    def width(self) -> int:
+        """The columns of all leaves; those that flat maps make come behind."""
+        return self.offset(len(self.leaves))
 
     def offset(self, leaf: int) -> int:
         return sum(len(get.columns) for get in self.leaves[:leaf])
@@ -66,24 +69,68 @@ class Block(msgspec.Struct, frozen=True):
             column -= len(get.columns)
         raise IndexError(column)
 
-    def used(self, leaf: int) -> tuple[int, ...]:
-        """Positions, within the leaf, of the columns that anything refers to."""
-        start = self.offset(leaf)
-        stop = start + len(self.leaves[leaf].columns)
-        wanted = set().union(*(columns_of(expr) for expr in (*self.predicates, *self.outputs)))
-        return tuple(sorted(col - start for col in wanted if start <= col < stop))
+    def type_of(self, column: int) -> SqlType:
+        leaf = self.leaf_of(column)
+        return self.leaves[leaf].columns[column - self.offset(leaf)].type
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """Everything that refers to columns."""
+        return (*self.predicates, *self.outputs, *(arg for flat in self.flat for arg in flat.args))
 
 
-class Reduction(msgspec.Struct, frozen=True):
-    """Groups the block's outputs: the first `keys` of them are the key."""
+class Reduction(msgspec.Struct, frozen=True, tag="reduction"):
+    """Groups the body's outputs: the first `keys` of them are the key.
+
+    With `threshold` a group is a row, and is there as often as it counts.
+    """
+
+    keys: int
+    aggregates: tuple[Aggregate, ...]
+    threshold: bool = False
+
+
+class Whole(msgspec.Struct, frozen=True, tag="whole"):
+    """As a Reduction, but some aggregate needs all rows of its group (array_agg and the like).
+
+    Arguments, orders and filters are columns of the body."""
 
     keys: int
     aggregates: tuple[Aggregate, ...]
 
 
+class Top(msgspec.Struct, frozen=True, tag="top"):
+    """Rows `offset` to `offset + limit` of each group by the columns `sorts`, all ascending.
+
+    The first `width` outputs of the body are the row, the others only say where it stands.
+    """
+
+    group: tuple[int, ...]
+    sorts: tuple[int, ...]
+    width: int
+    limit: int | None
+    offset: int
+
+
+class Windowed(msgspec.Struct, frozen=True, tag="windowed"):
+    """The body's outputs and one column per function over the window."""
+
+    group: tuple[int, ...]
+    order_by: tuple[OrderBy, ...]
+    functions: tuple[WindowFunction, ...]
+
+
+class Temporal(msgspec.Struct, frozen=True, tag="temporal"):
+    """The body's last two outputs say from when (or null) until before when (or null) a row
+    counts; the others are the row."""
+
+
+Tail: TypeAlias = Reduction | Whole | Top | Windowed | Temporal | None
+
+
 class Shape(msgspec.Struct, frozen=True):
-    block: Block
-    reduction: Reduction | None
+    blocks: tuple[Block, ...]
+    tail: Tail
     predicates: tuple[Expr, ...]
     outputs: tuple[Expr, ...]
     names: tuple[str, ...]
@@ -93,6 +140,22 @@ class Shape(msgspec.Struct, frozen=True):
         return tuple(
             Column(name, expr.type) for name, expr in zip(self.names, self.outputs, strict=True)
         )
+
+    @property
+    def body(self) -> tuple[SqlType, ...]:
+        """The types of the body's outputs."""
+        return tuple(expr.type for expr in self.blocks[0].outputs)
+
+    @property
+    def gets(self) -> tuple[Get, ...]:
+        return tuple(
+            leaf for block in self.blocks for leaf in block.leaves if isinstance(leaf, Get)
+        )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Ids of the collections that it reads, each once."""
+        return tuple(dict.fromkeys(get.id for get in self.gets))
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -104,23 +167,14 @@ class Edge(msgspec.Struct, frozen=True):
     right_columns: tuple[int, ...]
 
 
-def shape_of(plan: Plan) -> Shape:
-    """The maintained form of `plan`, or `Unsupported` with the reason and what to do."""
-    shape = _shape(plan)
-    for rule in RULES:
-        shape = rule(shape)
-    _check_joins(shape.block)
-    return shape
-
-
 def edges(block: Block) -> tuple[Edge, ...]:
     """All pairs of leaves that an equality of plain columns joins."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for predicate in block.predicates:
-        if not (isinstance(predicate, Call) and predicate.fn == "="):
+        if not (isinstance(predicate, Call) and predicate.fn in EQUALITIES):
             continue
         sides = [plain_column(arg) for arg in predicate.args]
-        if None in sides:
+        if any(side is None or side >= block.width for side in sides):
             continue
         placed = sorted((block.leaf_of(col), col) for col in sides if col is not None)
         (left, left_col), (right, right_col) = placed
@@ -145,67 +199,37 @@ def plain_column(expr: Expr) -> int | None:
     return None
 
 
-def _shape(plan: Plan) -> Shape:
-    match plan:
-        case Finish(input=input_, limit=None, offset=0, keep=keep):
-            # A view is a multiset: an order without a limit means nothing.
-            shape = _shape(input_)
-            return msgspec.structs.replace(
-                shape, outputs=shape.outputs[:keep], names=shape.names[:keep]
-            )
-        case Finish():
-            raise Unsupported(
-                "LIMIT cannot be maintained incrementally yet",
-                hint="create the view without it and put LIMIT into the query that reads the view",
-            )
-        case Filter(input=input_, predicate=predicate):
-            shape = _shape(input_)
-            more = tuple(_through(shape.outputs, part) for part in conjuncts(predicate))
-            if shape.reduction is None:
-                block = msgspec.structs.replace(
-                    shape.block, predicates=shape.block.predicates + more
-                )
-                return msgspec.structs.replace(shape, block=block)
-            return msgspec.structs.replace(shape, predicates=shape.predicates + more)
-        case Project(input=input_, outputs=outputs, names=names):
-            shape = _shape(input_)
-            return msgspec.structs.replace(
-                shape,
-                outputs=tuple(_through(shape.outputs, expr) for expr in outputs),
-                names=names,
-            )
-        case Reduce(input=input_, names=names):
-            block, into = _block(input_)
-            outputs, reduction = reduction_of(plan)
-            outputs = tuple(_through(into, expr) for expr in outputs)
-            return Shape(
-                block=msgspec.structs.replace(block, outputs=outputs),
-                reduction=reduction,
-                predicates=(),
-                outputs=tuple(Col(i, column.type) for i, column in enumerate(plan.columns)),
-                names=names,
-            )
-        case _:
-            block, into = _block(plan)
-            names = tuple(column.name for column in plan.columns)
-            return Shape(block, None, (), into, names)
-
-
-def reduction_of(reduce: Reduce) -> tuple[tuple[Expr, ...], Reduction]:
+def reduction_of(reduce: Reduce) -> tuple[tuple[Expr, ...], Reduction | Whole]:
     """What a reduction needs of its input (keys, then arguments), and itself over just that."""
     keys = reduce.keys
     aggregates = [_summable(agg) for agg in reduce.aggregates]
     # sum(x), max(x) and avg(x) share one x.
-    args = list(dict.fromkeys(agg.arg for agg in aggregates if agg.arg is not None))
-    moved = tuple(
-        agg
-        if agg.arg is None
-        else msgspec.structs.replace(
-            agg, args=(Col(len(keys) + args.index(agg.arg), agg.arg.type),)
+    needed: dict[Expr, None] = {}
+    for agg in aggregates:
+        filters = () if agg.filter is None else (agg.filter,)
+        needed |= dict.fromkeys((*agg.args, *(order.expr for order in agg.order_by), *filters))
+    args = list(needed)
+
+    def moved(expr: Expr) -> Col:
+        return Col(len(keys) + args.index(expr), expr.type)
+
+    over = tuple(
+        msgspec.structs.replace(
+            agg,
+            args=tuple(map(moved, agg.args)),
+            filter=None if agg.filter is None else moved(agg.filter),
+            order_by=tuple(
+                msgspec.structs.replace(order, expr=moved(order.expr)) for order in agg.order_by
+            ),
         )
         for agg in aggregates
     )
-    return (*keys, *args), Reduction(len(keys), moved)
+    kind = Whole if any(agg.fn not in ACCUMULATED for agg in aggregates) else Reduction
+    return (*keys, *args), kind(len(keys), over)
+
+
+ACCUMULATED = ("count", "sum", "avg", "min", "max")
+"""Aggregates that need not see a group whole."""
 
 
 def _summable(agg: Aggregate) -> Aggregate:
@@ -226,139 +250,85 @@ def _summable(agg: Aggregate) -> Aggregate:
     return msgspec.structs.replace(agg, args=(cast(arg, narrow),))
 
 
-def _block(plan: Plan) -> tuple[Block, tuple[Expr, ...]]:
-    """A block for `plan`, and the plan's columns as expressions over the block's leaves."""
-    match plan:
-        case Get():
-            columns = tuple(Col(i, column.type) for i, column in enumerate(plan.columns))
-            return Block((plan,), (), ()), columns
-        case Filter(input=input_, predicate=predicate):
-            block, into = _block(input_)
-            more = tuple(_through(into, part) for part in conjuncts(predicate))
-            return msgspec.structs.replace(block, predicates=block.predicates + more), into
-        case Project(input=input_, outputs=outputs):
-            block, into = _block(input_)
-            return block, tuple(_through(into, expr) for expr in outputs)
-        case Join(inputs=inputs, on=on):
-            leaves: tuple[Get, ...] = ()
-            predicates: tuple[Expr, ...] = ()
-            into = ()
-            for input_ in inputs:
-                block, columns = _block(input_)
-                by = sum(len(get.columns) for get in leaves)
-                leaves += block.leaves
-                predicates += tuple(shift(expr, by) for expr in block.predicates)
-                into += tuple(shift(expr, by) for expr in columns)
-            predicates += tuple(part for expr in on for part in conjuncts(_through(into, expr)))
-            return Block(leaves, predicates, ()), into
-        case Reduce():
-            raise Unsupported(
-                "a GROUP BY or DISTINCT below another join or GROUP BY cannot be maintained yet",
-                hint="make the inner query a materialized view of its own and select from that",
-            )
-        case Constant():
-            raise Unsupported(
-                "a view over constants has nothing to maintain",
-                hint="put the rows into a table",
-            )
-        case Finish():
-            raise Unsupported(
-                "ORDER BY and LIMIT inside a view cannot be maintained yet",
-                hint="put them into the query that reads the view",
-            )
-        case _:
-            raise Unsupported(f"{type(plan).__name__} cannot be maintained yet")
+def tidy(block: Block) -> Block:
+    for rule in RULES:
+        block = rule(block)
+    return block
 
 
-def _through(into: tuple[Expr, ...], expr: Expr) -> Expr:
-    return substitute(expr, lambda col: into[col.index])
+def _drop_repeated_predicates(block: Block) -> Block:
+    return msgspec.structs.replace(block, predicates=tuple(dict.fromkeys(block.predicates)))
 
 
-def _merge_projection(shape: Shape) -> Shape:
-    """Without a reduction the final projection is the block's own."""
-    if shape.reduction is not None:
-        return shape
-    block = msgspec.structs.replace(shape.block, outputs=shape.outputs)
-    outputs = tuple(Col(i, expr.type) for i, expr in enumerate(shape.outputs))
-    return msgspec.structs.replace(shape, block=block, outputs=outputs)
-
-
-def _drop_repeated_predicates(shape: Shape) -> Shape:
-    predicates = tuple(dict.fromkeys(shape.block.predicates))
-    block = msgspec.structs.replace(shape.block, predicates=predicates)
-    return msgspec.structs.replace(shape, block=block)
-
-
-def _infer_equalities(shape: Shape) -> Shape:
+def _infer_equalities(block: Block) -> Block:
     """a = b and b = c give a = c, so that a change of a can probe c straight away."""
-    block = shape.block
     classes: list[set[int]] = []
-    for edge in edges(block):
-        for left, right in zip(edge.left_columns, edge.right_columns, strict=True):
-            pair = {block.offset(edge.left) + left, block.offset(edge.right) + right}
+    for predicate in block.predicates:
+        if not (isinstance(predicate, Call) and predicate.fn == "="):
+            continue
+        sides = [plain_column(arg) for arg in predicate.args]
+        pair = {side for side in sides if side is not None and side < block.width}
+        if len(pair) == 2:
             joined = [group for group in classes if group & pair]
             classes = [group for group in classes if not group & pair]
             classes.append(pair.union(*joined))
-    types = [column.type for get in block.leaves for column in get.columns]
     known = set(block.predicates)
     added = []
     for group in classes:
         members = sorted(group)
         for at, left in enumerate(members):
             for right in members[at + 1 :]:
-                same = types[left] == types[right]
-                predicate = equals(Col(left, types[left]), Col(right, types[right]))
-                flipped = equals(Col(right, types[right]), Col(left, types[left]))
-                if same and predicate not in known and flipped not in known:
+                types = block.type_of(left), block.type_of(right)
+                predicate = equals(Col(left, types[0]), Col(right, types[1]))
+                flipped = equals(Col(right, types[1]), Col(left, types[0]))
+                if types[0] == types[1] and predicate not in known and flipped not in known:
                     added.append(predicate)
-    block = msgspec.structs.replace(block, predicates=block.predicates + tuple(added))
-    return msgspec.structs.replace(shape, block=block)
+    return msgspec.structs.replace(block, predicates=block.predicates + tuple(added))
 
 
-def _prune_columns(shape: Shape) -> Shape:
+def _prune_columns(block: Block) -> Block:
     """Leaves keep only the columns that something refers to."""
-    block = shape.block
+    used = set().union(*map(columns_of, block.expressions))
     moved: dict[int, int] = {}
-    leaves, start = [], 0
+    leaves: list[Leaf] = []
+    start = 0
     for leaf, get in enumerate(block.leaves):
-        used = block.used(leaf)
-        for position, column in enumerate(used):
-            moved[block.offset(leaf) + column] = start + position
-        leaves.append(Get(get.id, tuple(get.columns[column] for column in used)))
-        start += len(used)
+        offset = block.offset(leaf)
+        kept = [at for at in range(len(get.columns)) if offset + at in used]
+        moved |= {offset + at: start + position for position, at in enumerate(kept)}
+        leaves.append(_narrowed(get, kept))
+        start += len(kept)
+    made = sum(len(flat.made) for flat in block.flat)
+    moved |= {block.width + at: start + at for at in range(made)}
 
-    def renumber(col: Col) -> Expr:
-        return Col(moved[col.index], col.type)
+    def renumber(expr: Expr) -> Expr:
+        return substitute(expr, lambda col: Col(moved[col.index], col.type))
 
-    block = Block(
-        tuple(leaves),
-        tuple(substitute(expr, renumber) for expr in block.predicates),
-        tuple(substitute(expr, renumber) for expr in block.outputs),
+    return msgspec.structs.replace(
+        block,
+        leaves=tuple(leaves),
+        predicates=tuple(map(renumber, block.predicates)),
+        outputs=tuple(map(renumber, block.outputs)),
+        flat=tuple(
+            msgspec.structs.replace(flat, args=tuple(map(renumber, flat.args)))
+            for flat in block.flat
+        ),
     )
-    return msgspec.structs.replace(shape, block=block)
+
+
+def _narrowed(leaf: Leaf, kept: list[int]) -> Leaf:
+    columns = tuple(leaf.columns[at] for at in kept)
+    if isinstance(leaf, Constant):
+        return Constant(tuple(tuple(row[at] for at in kept) for row in leaf.rows), columns)
+    whole = [key for key in leaf.keys if set(key) <= set(kept)]
+    return Get(leaf.id, columns, tuple(tuple(kept.index(at) for at in key) for key in whole))
 
 
 def equals(left: Expr, right: Expr) -> Expr:
     return Call("=", (left, right), BOOLEAN)
 
 
-def _check_joins(block: Block) -> None:
-    """Every leaf must be reachable from every other by equalities of plain columns."""
-    reached = {0}
-    for _ in block.leaves:
-        for edge in edges(block):
-            if edge.left in reached or edge.right in reached:
-                reached |= {edge.left, edge.right}
-    if len(reached) < len(block.leaves):
-        raise Unsupported(
-            "every join of a maintained view needs an equality between columns of its two sides",
-            hint="join ON a.x = b.y; to join on an expression, make it a column of a materialized "
-            "view first",
-        )
-
-
-RULES: tuple[Callable[[Shape], Shape], ...] = (
-    _merge_projection,
+RULES: tuple[Callable[[Block], Block], ...] = (
     _drop_repeated_predicates,
     _infer_equalities,
     _prune_columns,
