@@ -23,7 +23,7 @@ from rich.table import Table
 
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.arrangements import Arrangements
-from tidemark.compute.dataflow import Dataflow, holder_of
+from tidemark.compute.dataflow import holder_of
 from tidemark.compute.peek import run_peek
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.protocol import Peek

@@ -11,7 +11,7 @@ from tidemark.persist import PersistClient
 from tidemark.persist.arrange import Arrangement
 from tidemark.persist.cache import Cache
 
-Name = tuple[str, tuple[str, ...], str | None]
+Name = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 class Arrangements:
@@ -29,7 +29,7 @@ class Arrangements:
         *,
         holder: str,
         as_of: int,
-        order: str | None = None,
+        order: tuple[str, ...] = (),
         schema: pa.Schema | None = None,
     ) -> Arrangement:
         """The shard by `key`, readable by `holder` from `as_of` on."""
@@ -54,6 +54,6 @@ class Arrangements:
     def describe(self) -> list[tuple[str, str, str | None, int]]:
         with self._lock:
             return [
-                (shard, ", ".join(key), order, arrangement.rows)
+                (shard, ", ".join(key), ", ".join(order) or None, arrangement.rows)
                 for (shard, key, order), arrangement in self._arrangements.items()
             ]

@@ -12,7 +12,10 @@ from tidemark.types import Column
 def checked(expr: Expr, column: Callable[[int], str] | None = None) -> str:
     """The expression's value, or a failed query where it fails."""
     column = column or column_name
-    plain, failed = value(expr, column), error(expr, column)
+    return raising(value(expr, column), error(expr, column))
+
+
+def raising(plain: str, failed: str | None) -> str:
     if failed is None:
         return plain
     return f"CASE WHEN ({failed}) IS NULL THEN {plain} ELSE raise_error({failed}) END"

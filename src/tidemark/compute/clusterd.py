@@ -24,7 +24,6 @@ from pyspark.sql import SparkSession
 
 from tidemark.clock import SYSTEM_CLOCK, Clock
 from tidemark.compute.arrangements import Arrangements
-from tidemark.compute.dataflow import Dataflow
 from tidemark.compute.peek import run_peek
 from tidemark.compute.protocol import (
     Address,
@@ -35,6 +34,7 @@ from tidemark.compute.protocol import (
     Statuses,
 )
 from tidemark.compute.warm import warm_up
+from tidemark.compute.view import Flows, View
 from tidemark.compute.worker import Worker, dataflow_worker, sink_worker, source_worker
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.logs import configure_logging
@@ -62,7 +62,7 @@ class Replica:
         self.spark = spark
         self.clock = clock
         self._folder = folder
-        self._arrangements = Arrangements(client, folder)
+        self._flows = Flows(client, spark, Arrangements(client, folder))
         self._workers: dict[str, tuple[Spec, Worker]] = {}
         self._lock = threading.Lock()
 
@@ -97,7 +97,7 @@ class Replica:
     def _start(self, spec: Spec) -> Worker:
         match spec:
             case DataflowSpec():
-                return dataflow_worker(spec.id, lambda: self._dataflow(spec), self.client)
+                return dataflow_worker(spec.id, lambda: self._view(spec), self.client)
             case GeneratorSource() | KafkaSource():
                 return source_worker(
                     spec.id,
@@ -116,16 +116,14 @@ class Replica:
                     secrets=spec.connection.secrets.values(),
                 )
 
-    def _dataflow(self, spec: DataflowSpec) -> Dataflow:
-        return Dataflow(
+    def _view(self, spec: DataflowSpec) -> View:
+        return View(
             spec.id,
             spec.plan,
             inputs=spec.inputs,
             output=spec.output,
             as_of=spec.as_of,
-            client=self.client,
-            spark=self.spark,
-            arrangements=self._arrangements,
+            flows=self._flows,
         )
 
 

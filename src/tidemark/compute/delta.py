@@ -167,7 +167,6 @@ def first_error(errors: list[str | None]) -> str:
 
 
 def finished(
-    shape: Shape,
     outputs: tuple[Expr, ...],
     predicates: tuple[Expr, ...],
     column: Callable[[int], str],

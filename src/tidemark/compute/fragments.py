@@ -50,12 +50,14 @@ from tidemark.compute.plan import (
     TopK,
     Union,
     Window,
+    WindowFunction,
     fingerprint,
 )
 from tidemark.compute.shape import (
     EQUALITIES,
     Block,
     Flat,
+    Leaf,
     Reduction,
     Shape,
     Temporal,
@@ -67,6 +69,7 @@ from tidemark.compute.shape import (
     reduction_of,
     tidy,
 )
+from tidemark.compute.windows import window_args
 from tidemark.errors import Unsupported
 from tidemark.types import BIGINT, Column, SqlType
 
@@ -141,9 +144,12 @@ class _Cutter:
                 needed, tail = _top(core)
                 blocks = self._body(core.input, needed)
             case Window(input=input_, partition=group, order_by=orders, functions=functions):
-                width = len(input_.columns)
-                blocks = self._body(input_, columns[:width])
-                tail = Windowed(group, orders, functions)
+                row = columns[: len(input_.columns)]
+                args = dict.fromkeys(arg for fn in functions for arg in window_args(fn))
+                needed = (*row, *(arg for arg in args if arg not in row))
+                blocks = self._body(input_, needed)
+                over = tuple(_over(fn, needed) for fn in functions)
+                tail = Windowed(group, orders, over, len(row))
             case Filter(input=input_, predicate=predicate):
                 # Whatever else is asked of the row is asked before it waits for its time.
                 bounds, rest = _temporal(predicate)
@@ -171,7 +177,7 @@ class _Cutter:
         match plan:
             case Get() | Constant():
                 columns = tuple(Col(i, column.type) for i, column in enumerate(plan.columns))
-                return (Block((plan,), (), columns),)
+                return (Block((_distinctly_named(plan),), (), columns),)
             case Filter(input=input_, predicate=predicate) if not is_temporal(predicate):
                 parts = conjuncts(predicate)
                 return tuple(_where(block, parts) for block in self._blocks(input_))
@@ -260,6 +266,12 @@ class _Cutter:
         )
 
 
+def _distinctly_named(leaf: Leaf) -> Leaf:
+    if isinstance(leaf, Get):
+        return leaf
+    return Constant(leaf.rows, tuple(Column(f"c{i}", c.type) for i, c in enumerate(leaf.columns)))
+
+
 def _rebuilt(expr: Expr, moved) -> Expr:
     if isinstance(expr, Call):
         return msgspec.structs.replace(expr, args=tuple(map(moved, expr.args)))
@@ -338,6 +350,12 @@ def _ascending(col: Col, order: OrderBy) -> list[Expr]:
     if not order.descending:
         return [*found, col]
     return [*found, call("reverse order", (col,))]
+
+
+def _over(fn: WindowFunction, columns: tuple[Expr, ...]) -> WindowFunction:
+    """The function with its arguments taken from the columns that hold them."""
+    args = tuple(Col(columns.index(arg), arg.type) for arg in window_args(fn))
+    return msgspec.structs.replace(fn, args=args)
 
 
 def _temporal(predicate: Expr) -> tuple[tuple[Expr, Expr], tuple[Expr, ...]]:

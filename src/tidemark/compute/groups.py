@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from tidemark.compute.accumulators import accumulators, finish, sum_type
 from tidemark.compute.aggregates import whole_error, whole_value
-from tidemark.compute.delta import PRIOR, finished, leaf_sql
-from tidemark.compute.plan import Aggregate, OrderBy
+from tidemark.compute.delta import PRIOR, finished, first_error, leaf_sql
+from tidemark.compute.plan import Aggregate
+from tidemark.compute.render_expr import value
 from tidemark.compute.shape import ACCUMULATED, Shape, Top, Whole, Windowed
-from tidemark.compute.windows import ordered, window_value
+from tidemark.compute.windows import Over, window_function
 
 
 def group_sql(shape: Shape, *, small: bool) -> str:
@@ -89,7 +90,7 @@ def _top(shape: Shape, tail: Top) -> tuple[list[str], bool]:
         f"ranked AS (\n  SELECT *, sum(_n) OVER (PARTITION BY {by} ORDER BY {sorts}"
         f" ROWS UNBOUNDED PRECEDING) AS _upto\n  FROM contents)"
     )
-    shown = finished(shape, shape.outputs, shape.predicates, _body)
+    shown = finished(shape.outputs, shape.predicates, _body)
     count = f"{stop} - greatest(_upto - _n, {tail.offset}L)"
     return [
         ranked,
@@ -98,19 +99,27 @@ def _top(shape: Shape, tail: Top) -> tuple[list[str], bool]:
 
 
 def _windowed(shape: Shape, tail: Windowed) -> tuple[list[str], bool]:
-    width = len(shape.body)
-    keys = [*(f"b{i}" for i in tail.group), "_t"]
-    everything = [OrderBy(i) for i in range(width)]
-    made = [
-        f"{window_value(fn, _body, keys, tail.order_by, everything)} AS b{width + i}"
-        for i, fn in enumerate(tail.functions)
-    ]
+    keys = (*(f"b{i}" for i in tail.group), "_t")
+    over = Over(keys, tail.order_by, tail.width, _body)
+    made, failures = [], []
+    for i, fn in enumerate(tail.functions):
+        args = [value(arg, _body) for arg in fn.args]
+        plain, failed = window_function(fn, args, over)
+        made.append(f"{plain} AS x{i}")
+        if failed is not None:
+            failures.append(failed)
+    made.append(f"{first_error(list(failures))} AS _failed")
     rows = [
-        f"singles AS (\n  SELECT * FROM contents"
-        f" LATERAL VIEW explode(array_repeat(1, CAST(_n AS INT))) x AS _one)",
+        "singles AS (\n  SELECT * FROM contents"
+        " LATERAL VIEW explode(array_repeat(1, CAST(_n AS INT))) x AS _one)",
         f"windowed AS (\n  SELECT *, {', '.join(made)}\n  FROM singles)",
     ]
-    shown = finished(shape, shape.outputs, shape.predicates, _body)
+
+    def column(index: int) -> str:
+        return f"b{index}" if index < tail.width else f"x{index - tail.width}"
+
+    failed = "_failed" if failures else None
+    shown = finished(shape.outputs, shape.predicates, column, failed)
     return [*rows, _result(shape, [*shown, "1L AS _m"], "windowed")], False
 
 
@@ -133,7 +142,7 @@ def _whole(shape: Shape, tail: Whole) -> tuple[list[str], bool]:
         failed = whole_error(agg, args, passes)
         if failed is not None:
             failures.append(failed)
-    measured.append(f"{'coalesce(' + ', '.join(failures) + ')' if failures else 'NULL'} AS _failed")
+    measured.append(f"{first_error(list(failures))} AS _failed")
     names = [column.name for column in acc.columns]
     source = "contents LATERAL VIEW explode(array_repeat(1, CAST(_n AS INT))) x AS _one"
     if not keys:
@@ -148,11 +157,10 @@ def _whole(shape: Shape, tail: Whole) -> tuple[list[str], bool]:
         f"  GROUP BY {by})"
     )
     shown = finished(
-        shape,
         finish(shape.outputs, tail, acc),
         finish(shape.predicates, tail, acc),
         names.__getitem__,
-        failed="CAST(_failed AS STRING)" if failures else None,
+        failed="_failed" if failures else None,
     )
     return [grouped, _result(shape, [*shown, "1L AS _m"], "grouped")], not keys
 
@@ -169,5 +177,3 @@ def _texts(agg: Aggregate) -> tuple[tuple[str, ...], tuple[str, ...], str | None
         tuple(text(order.expr) for order in agg.order_by),
         passes,
     )
-
-

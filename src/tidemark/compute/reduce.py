@@ -53,7 +53,7 @@ def reduce_sql(shape: Shape, *, small: bool) -> str:
     predicates = finish(shape.predicates, tail, acc)
     select = [
         *names,
-        *finished(shape, outputs, predicates, names.__getitem__),
+        *finished(outputs, predicates, names.__getitem__),
         "s._t AS _t",
         "s._d AS _d",
     ]

@@ -113,11 +113,13 @@ class Top(msgspec.Struct, frozen=True, tag="top"):
 
 
 class Windowed(msgspec.Struct, frozen=True, tag="windowed"):
-    """The body's outputs and one column per function over the window."""
+    """The row (the body's first `width` outputs) and one column per function over the window;
+    the functions' arguments are columns of the body."""
 
     group: tuple[int, ...]
     order_by: tuple[OrderBy, ...]
     functions: tuple[WindowFunction, ...]
+    width: int
 
 
 class Temporal(msgspec.Struct, frozen=True, tag="temporal"):
@@ -202,7 +204,10 @@ def plain_column(expr: Expr) -> int | None:
 def reduction_of(reduce: Reduce) -> tuple[tuple[Expr, ...], Reduction | Whole]:
     """What a reduction needs of its input (keys, then arguments), and itself over just that."""
     keys = reduce.keys
-    aggregates = [_summable(agg) for agg in reduce.aggregates]
+    aggregates = [
+        msgspec.structs.replace(agg, args=tuple(summable(agg.fn, arg) for arg in agg.args))
+        for agg in reduce.aggregates
+    ]
     # sum(x), max(x) and avg(x) share one x.
     needed: dict[Expr, None] = {}
     for agg in aggregates:
@@ -232,22 +237,20 @@ ACCUMULATED = ("count", "sum", "avg", "min", "max")
 """Aggregates that need not see a group whole."""
 
 
-def _summable(agg: Aggregate) -> Aggregate:
+def summable(fn: str, arg: Expr) -> Expr:
     """A sum must not overflow while its terms are fine: a term too large is itself the error,
     one that goes away with its row."""
-    arg = agg.arg
-    if agg.fn not in ("sum", "avg") or arg is None or arg.type.name != "numeric":
-        return agg
+    if fn not in ("sum", "avg") or arg.type.name != "numeric":
+        return arg
     precision, scale = arg.type.decimal
     if precision <= SUMMABLE_DIGITS:
-        return agg
+        return arg
     if scale > SUMMABLE_SCALE:
         raise Unsupported(
-            f"{agg.fn} over {arg.type} is not supported: too few digits are left for the sum",
-            hint=f"cast to fewer decimals, e.g. {agg.fn}(x::numeric(30,10))",
+            f"{fn} over {arg.type} is not supported: too few digits are left for the sum",
+            hint=f"cast to fewer decimals, e.g. {fn}(x::numeric(30,10))",
         )
-    narrow = numeric(SUMMABLE_DIGITS, scale)
-    return msgspec.structs.replace(agg, args=(cast(arg, narrow),))
+    return cast(arg, numeric(SUMMABLE_DIGITS, scale))
 
 
 def tidy(block: Block) -> Block:

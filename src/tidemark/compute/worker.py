@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from tidemark.clock import Clock
-from tidemark.compute.dataflow import Dataflow
 from tidemark.compute.protocol import Status
+from tidemark.compute.view import View
 from tidemark.errors import Fenced, TidemarkError
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
@@ -91,7 +91,7 @@ class Worker:
         return text
 
 
-def dataflow_worker(id_: str, make: Callable[[], Dataflow], client: PersistClient) -> Worker:
+def dataflow_worker(id_: str, make: Callable[[], View], client: PersistClient) -> Worker:
     def body(worker: Worker) -> None:
         dataflow = make()
         try:

@@ -17,7 +17,7 @@ from tidemark.types import Column
 SHARD, STORAGE_SHARD, LOG_SHARD = "catalog", "storage", "txns"
 LAST_ID = "last_id"
 
-_OURS = re.compile(rf"{SHARD}|{STORAGE_SHARD}|{LOG_SHARD}|u\d+(-.*)?")
+_OURS = re.compile(rf"{SHARD}|{STORAGE_SHARD}|{LOG_SHARD}|u\d+(-.*)?|f-[0-9a-f]{{16}}(-.*)?")
 
 
 def is_ours(shard_id: str) -> bool:

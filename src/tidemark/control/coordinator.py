@@ -14,9 +14,10 @@ import pyarrow as pa
 import structlog
 
 from tidemark.clock import Clock
-from tidemark.compute.dataflow import holder_of, state_shards
+from tidemark.compute.dataflow import holder_of
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Configure, DataflowSpec, Peek, Status
+from tidemark.compute.view import fragments_below, shards_of
 from tidemark.control.catalog import (
     LOG_SHARD,
     SHARD,
@@ -313,7 +314,9 @@ class Coordinator:
                     hint="query it directly, or use a plain view",
                 )
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            claimed = list(shards.values())
+            # A fragment that runs already is read where it is, so it counts as an input.
+            shared = [shard for shard in fragments_below(plan) if self.client.state(shard).upper.time]
+            claimed = [*shards.values(), *shared]
             as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
             item: Item = make(id_, local_name(name), as_of)
             await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(as_of))
@@ -372,14 +375,25 @@ class Coordinator:
         if item.kind == "sink":
             self.storage.drop_sink(item.runs_as)
         if item.kind == "materialized-view" and item.plan is not None:
-            for id_ in item.depends:
-                known = self.catalog.items.get(id_)
-                if known is not None and known.shard is not None:
-                    self.client.open_critical_since(known.shard, holder_of(item.id)).release()
-            for shard in state_shards(item.id, item.plan):
-                self.client.finalize(shard)
+            self._drop_fragments(item.id, item.plan)
         if item.shard is not None:
             self.client.finalize(item.shard)
+
+    def _drop_fragments(self, id_: str, plan: Plan) -> None:
+        """Release what a view read, and drop what no other view keeps."""
+        others = [item.plan for item in self.catalog.items.values() if _is_maintained(item)]
+        kept = {shard for other in others if other is not None for shard in shards_of(other)}
+        readers = [id_, *(below for below in fragments_below(plan) if below not in kept)]
+        for collection in collections_of(plan):
+            known = self.catalog.items.get(collection)
+            if known is not None and known.shard is not None:
+                for reader in readers:
+                    self.client.open_critical_since(known.shard, holder_of(reader)).release()
+        for shard in shards_of(plan):
+            if shard not in kept:
+                self.client.finalize(shard)
+            elif shard in fragments_below(plan):
+                self.client.open_critical_since(shard, holder_of(id_)).release()
 
     def _sweep(self) -> None:
         """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds."""
@@ -396,9 +410,9 @@ class Coordinator:
             known |= set(written_by(definition))
         for item in self.catalog.items.values():
             known.add(item.shard or "")
-            if item.kind == "materialized-view" and item.plan is not None:
-                known |= set(state_shards(item.id, item.plan))
-                holders.add(holder_of(item.id))
+            if _is_maintained(item) and item.plan is not None:
+                known |= set(shards_of(item.plan))
+                holders |= {holder_of(each) for each in (item.id, *fragments_below(item.plan))}
         stored = self.client.consensus.keys()
         for shard in filter(is_ours, stored):
             state = self.client.state(shard)
@@ -522,6 +536,10 @@ class Coordinator:
                 newest = min(newest, state.appended.time - 1)
             if state.since < Frontier(max(newest, 0)):
                 self.storage.allow_compaction(shard, Frontier(newest))
+
+
+def _is_maintained(item: Item) -> bool:
+    return item.kind == "materialized-view" and item.plan is not None
 
 
 def in_public(parts: tuple[str, ...]) -> bool:

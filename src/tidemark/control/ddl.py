@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemark.compute.plan import Get, Plan
-from tidemark.compute.shape import shape_of
+from tidemark.compute.fragments import fragments_of
 from tidemark.compute.sql import plan_query
 from tidemark.control import kafka
 from tidemark.control import statements as s
@@ -144,7 +144,7 @@ async def _create_materialized_view(
     check_cluster(statement.cluster)
     plan, depends = _planned(coordinator, statement)
     check_columns(plan.columns)
-    shape_of(plan)  # Refuses, with the reason, what cannot be maintained.
+    fragments_of(plan)  # Refuses, with the reason, what cannot be maintained.
 
     def make(id_: str, name: str, as_of: int) -> Item:
         return Item(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tidemark.compute import delta
+from tidemark.compute.delta import body_sql, probes
 from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
+from tidemark.compute.fragments import Fragment, fragments_of
 from tidemark.compute.plan import (
     Constant,
     Filter,
@@ -15,7 +16,9 @@ from tidemark.compute.plan import (
     Reduce,
     inputs_of,
 )
-from tidemark.compute.shape import Shape, edges, shape_of
+from tidemark.compute.run import tail_sql
+from tidemark.compute.shape import Shape
+from tidemark.compute.tails import tail_of
 
 
 def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
@@ -53,31 +56,52 @@ def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
 
 
 def delta_lines(plan: Plan, names: dict[str, str]) -> list[str]:
-    """What is kept, what is probed, and the SQL of a tick."""
-    shape = shape_of(plan)
-    lines = ["Maintained incrementally: yes", "Arrangements probed:"]
+    """What is kept, what is probed, and the SQL of a tick, fragment by fragment."""
+    fragments = fragments_of(plan)
+    jobs = sum(_jobs(fragment.shape) for fragment in fragments)
+    lines = [
+        "Maintained incrementally: yes",
+        f"Spark jobs per tick: at most {jobs}; none when nothing changed",
+    ]
+    for fragment in fragments:
+        last = fragment is fragments[-1]
+        lines += ["", f"Fragment {'of the view itself' if last else fragment.id}:"]
+        lines += [f"  {line}" for line in _fragment_lines(fragment, names)]
+    return lines
+
+
+def _jobs(shape: Shape) -> int:
+    return 1 + (tail_sql(shape, small=True) is not None)
+
+
+def _fragment_lines(fragment: Fragment, names: dict[str, str]) -> list[str]:
+    shape = fragment.shape
+    lines = ["Arrangements probed:"]
     lines += [f"  {line}" for line in _arrangements(shape, names)] or ["  none"]
-    if shape.reduction is not None:
-        acc = delta.accumulators(shape.block, shape.reduction)
-        group = ", ".join(f"k{i}" for i in range(len(acc.keys)))
-        kept = ", ".join(column.name for column in acc.state)
-        lines += ["State kept:", f"  accumulators ({kept}) by ({group})"]
-        lines += [f"  values of argument {i} ordered within ({group})" for i in acc.ordered]
-    jobs = 1 if shape.reduction is None else 2
-    lines += [f"Spark jobs per tick: at most {jobs}; none when nothing changed"]
-    lines += ["", "-- block", *delta.block_sql(shape.block, small=True).splitlines()]
-    if shape.reduction is not None:
-        lines += ["", "-- reduce", *delta.reduce_sql(shape, small=True).splitlines()]
+    lines += ["State kept:"]
+    for name, kept in tail_of(shape).kept.items():
+        listed = ", ".join(column.name for column in kept.columns)
+        ordered = f" ordered by ({', '.join(kept.order)})" if kept.order else ""
+        lines.append(f"  {fragment.id}-{name} ({listed}) by ({', '.join(kept.key)}){ordered}")
+    if lines[-1] == "State kept:":
+        lines.append("  none")
+    lines += ["-- body", *body_sql(shape, small=True).splitlines()]
+    second = tail_sql(shape, small=True)
+    if second is not None:
+        lines += ["-- tail", *second.splitlines()]
     return lines
 
 
 def _arrangements(shape: Shape, names: dict[str, str]) -> list[str]:
     found = set()
-    for edge in edges(shape.block):
-        for leaf, columns in ((edge.left, edge.left_columns), (edge.right, edge.right_columns)):
-            get = shape.block.leaves[leaf]
-            key = ", ".join(get.columns[column].name for column in columns)
-            found.add(f"{names.get(get.id, get.id)} by ({key})")
+    for block in shape.blocks:
+        for start in range(len(block.leaves)):
+            for probe in probes(block, start):
+                get = block.leaves[probe.into]
+                if isinstance(get, Get):
+                    key = ", ".join(get.columns[column].name for column in probe.into_columns)
+                    by = f"by ({key})" if key else "read whole: no equality leads to it"
+                    found.add(f"{names.get(get.id, get.id)} {by}")
     return sorted(found)
 
 

@@ -1,0 +1,47 @@
+"""Constants of a plan as Arrow."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.compute.expr import Lit
+from tidemark.compute.literals import BYTEA_PREFIX
+from tidemark.compute.plan import Constant
+from tidemark.persist import DIFF
+
+
+def constant_rows(leaf: Constant) -> pa.Table:
+    """The rows of a constant, each with its count."""
+    arrays = {
+        column.name: pa.array([_value(row[at]) for row in leaf.rows], column.type.arrow)
+        for at, column in enumerate(leaf.columns)
+    }
+    return pa.table({**arrays, DIFF: pa.array([1] * len(leaf.rows), pa.int64())})
+
+
+def _value(literal: Lit) -> Any:
+    text = literal.value
+    if text is None:
+        return None
+    match literal.type.name:
+        case "boolean":
+            return text in ("true", "t")
+        case "smallint" | "integer" | "bigint":
+            return int(text)
+        case "numeric":
+            _, scale = literal.type.decimal
+            return Decimal(text).quantize(Decimal(1).scaleb(-scale))
+        case "double precision":
+            return float(text)
+        case "bytea":
+            return bytes.fromhex(text.removeprefix(BYTEA_PREFIX))
+        case "date":
+            return dt.date.fromisoformat(text)
+        case "timestamp" | "timestamp with time zone":
+            return dt.datetime.fromisoformat(text)
+        case _:
+            return text
