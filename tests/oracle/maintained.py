@@ -25,11 +25,13 @@ from pyspark.sql import SparkSession
 from queries import Query
 
 from tidemark.compute.arrangements import Arrangements
-from tidemark.compute.dataflow import Dataflow, state_shards
+from tidemark.compute.fragments import fragments_of
 from tidemark.compute.peek import run_peek
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Peek
 from tidemark.compute.sql import parse_query, plan_query
+from tidemark.compute.view import Flows
+from tidemark.compute.view import View as Maintained
 from tidemark.errors import SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, Appended, PersistClient
@@ -109,12 +111,12 @@ class View:
         self.history = history
         self.output = f"{id_}-out"
         self.plan = plan_of(history, query.ours)
-        state_shards(id_, self.plan)  # Refuses what cannot be maintained.
+        fragments_of(self.plan)  # Refuses what cannot be maintained.
         self.inputs = {name: name for name in collections_of(self.plan)}
         self._client = client
         self._spark = spark
         self._folder = folder
-        self.flow: Dataflow | None = None
+        self.flow: Maintained | None = None
         self.checked = history.as_of
         if hold:
             client.open_critical_since(self.output, "test").downgrade(Frontier.MIN)
@@ -124,20 +126,19 @@ class View:
         times = range(self.history.as_of, self.history.end)
         self.expected = oracle(self._spark, self.history, self.query, times)
 
-    def dataflow(self) -> Dataflow:
+    def dataflow(self) -> Maintained:
         """A new dataflow with no memory of another, as a process makes it."""
-        return Dataflow(
+        arrangements = Arrangements(self._client, self._folder / uuid4().hex)
+        return Maintained(
             self.id,
             self.plan,
             inputs=self.inputs,
             output=self.output,
             as_of=self.history.as_of,
-            client=self._client,
-            spark=self._spark,
-            arrangements=Arrangements(self._client, self._folder / uuid4().hex),
+            flows=Flows(self._client, self._spark, arrangements),
         )
 
-    def start(self) -> Dataflow:
+    def start(self) -> Maintained:
         self.flow = self.dataflow()
         self.flow.start()
         return self.flow
@@ -184,11 +185,13 @@ class View:
     def shards(self) -> tuple[str, ...]:
         """All that the view reads and writes."""
         assert self.flow is not None
-        return (*self.inputs.values(), *self.flow.shards)
+        written = (shard for flow in self.flow.dataflows for shard in flow.shards)
+        return (*self.inputs.values(), *written)
 
 
-def die_after(flow: Dataflow, appends: int) -> None:
-    """Have the next flush write only that many of the dataflow's shards."""
+def die_after(view: Maintained, which: int, appends: int) -> None:
+    """Have the next flush of one of the view's dataflows write only that many of its shards."""
+    flow = view.dataflows[which]
     flush = list(reversed(flow._sinks.values()))[:appends]
 
     def dying() -> None:

@@ -143,7 +143,8 @@ def _trouble(rng: random.Random) -> Callable[[PersistClient, View], None]:
                 client.maintain(shard)
         choice = rng.random()
         if choice < 0.5:
-            die_after(view.flow, rng.randrange(len(view.flow.shards)))
+            which = rng.randrange(len(view.flow.dataflows))
+            die_after(view.flow, which, rng.randrange(len(view.flow.dataflows[which].shards)))
             with contextlib.suppress(Died):
                 view.tick()
         if choice < 0.7:

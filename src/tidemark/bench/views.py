@@ -28,6 +28,7 @@ from tidemark.compute.peek import run_peek
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.protocol import Peek
 from tidemark.compute.sql import parse_query, plan_query
+from tidemark.compute.view import Flows, View
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, TIME, PersistClient, as_updates
 from tidemark.spark.session import start_spark
@@ -174,15 +175,13 @@ def _measure(
         plan = plan_query(parse_query(QUERY), _Tables(), view=True)
         shards = {"orders": "orders", "customers": "customers"}
         status.update(f"{orders:,} orders: hydrating")
-        dataflow = Dataflow(
+        dataflow = View(
             "v",
             plan,
             inputs=shards,
             output="v",
             as_of=workload.now - 1,
-            client=client,
-            spark=spark,
-            arrangements=Arrangements(client, Path(folder) / "cache"),
+            flows=Flows(client, spark, Arrangements(client, Path(folder) / "cache")),
         )
         hydrate = _seconds(dataflow.start)
         client.start_maintenance()

@@ -16,6 +16,7 @@ from tidemark.compute.plan import Reduce, TopK, Window
 from tidemark.compute.shape import summable
 from tidemark.compute.windows import Over, measured, window_args, window_function
 
+
 def reduce_sql(plan: Reduce, source: str) -> str:
     """Keys and arguments first, then measures by key, then the results."""
     keys = [f"k{i}" for i in range(len(plan.keys))]

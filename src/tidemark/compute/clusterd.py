@@ -33,8 +33,8 @@ from tidemark.compute.protocol import (
     Peek,
     Statuses,
 )
-from tidemark.compute.warm import warm_up
 from tidemark.compute.view import Flows, View
+from tidemark.compute.warm import warm_up
 from tidemark.compute.worker import Worker, dataflow_worker, sink_worker, source_worker
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.logs import configure_logging

@@ -127,7 +127,8 @@ class Dataflow:
     def tick(self, upper: Frontier) -> Frontier:
         """Bring everything up to `upper` (or, with a long backlog, some way); how far it came."""
         lower = self._lower
-        assert lower.time and upper.time
+        assert lower.time
+        assert upper.time
         changes = {
             collection: reader.updates(lower, upper) for collection, reader in self._inputs.items()
         }

@@ -29,9 +29,9 @@ from collections.abc import Callable
 import msgspec
 
 from tidemark.compute.expr import Expr
+from tidemark.compute.plan import Get
 from tidemark.compute.render_expr import error, value
 from tidemark.compute.shape import Block, Shape, edges
-from tidemark.compute.plan import Get
 
 PRIOR = -1
 END_OF_TIME = 2**31 - 1

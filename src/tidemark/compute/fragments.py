@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tidemark.compute.expr import Call, Col, Expr, Lit, columns_of, conjuncts, shift, substitute
+from tidemark.compute.expr import Call, Col, Expr, Lit, columns_of, conjuncts, shift
 from tidemark.compute.functions import call
 from tidemark.compute.optimise import (
     filtered,
@@ -62,16 +62,14 @@ from tidemark.compute.shape import (
     Shape,
     Temporal,
     Top,
-    Whole,
     Windowed,
-    edges,
     plain_column,
     reduction_of,
     tidy,
 )
 from tidemark.compute.windows import window_args
 from tidemark.errors import Unsupported
-from tidemark.types import BIGINT, Column, SqlType
+from tidemark.types import BIGINT, Column
 
 FORMAT = 1
 """Part of every fingerprint: raised when the same shape keeps another state than before."""
@@ -293,9 +291,7 @@ def _flat(block: Block, plan: FlatMap) -> Block:
     start = block.width + sum(len(flat.made) for flat in block.flat)
     made = tuple(Col(start + i, column.type) for i, column in enumerate(plan.made))
     flat = Flat(plan.fn, tuple(through(block.outputs, arg) for arg in plan.args), plan.made)
-    return msgspec.structs.replace(
-        block, flat=(*block.flat, flat), outputs=(*block.outputs, *made)
-    )
+    return msgspec.structs.replace(block, flat=(*block.flat, flat), outputs=(*block.outputs, *made))
 
 
 def _side_by_side(blocks: list[Block]) -> Block:
@@ -391,5 +387,3 @@ def _extreme(fn: str, exprs: list[Expr]) -> Expr:
     if not exprs:
         return Lit(None, BIGINT)
     return exprs[0] if len(exprs) == 1 else call(fn, tuple(exprs))
-
-

@@ -225,9 +225,7 @@ def _part(plan: Reduce, args: tuple[Expr, ...] | None, places: list[int]) -> Pla
     once = distinct(Project(plan.input, outputs, labels))
     cols = tuple(Col(i, expr.type) for i, expr in enumerate(outputs))
     keys = len(plan.keys)
-    chosen = tuple(
-        msgspec.structs.replace(agg, args=cols[keys:], distinct=False) for agg in chosen
-    )
+    chosen = tuple(msgspec.structs.replace(agg, args=cols[keys:], distinct=False) for agg in chosen)
     return Reduce(once, cols[:keys], chosen, names)
 
 
@@ -330,8 +328,10 @@ def _equated(part: Expr, width: int) -> tuple[Expr, Expr, str] | None:
 
 def _once(plan: Plan) -> Plan:
     """DISTINCT, unless no row can be there twice."""
-    return plan if any(set(key) <= set(range(len(plan.columns))) for key in keys_of(plan)) else (
-        distinct(plan)
+    return (
+        plan
+        if any(set(key) <= set(range(len(plan.columns))) for key in keys_of(plan))
+        else (distinct(plan))
     )
 
 

@@ -140,9 +140,7 @@ class Reducing:
         args = [f"a{i}" for i in range(len(acc.args))]
         changes = good.toDF(*keys, *args, COUNT).withColumn(RANK, F.lit(0))
         weights = [
-            F.expr(
-                f"{accumulated.weight_sql(f'a{i}', accumulated.sum_type(acc.args[i]))} AS w{i}"
-            )
+            F.expr(f"{accumulated.weight_sql(f'a{i}', accumulated.sum_type(acc.args[i]))} AS w{i}")
             for i in acc.summed
         ]
         changes.select("*", *weights).createOrReplaceTempView("delta")
@@ -292,8 +290,13 @@ def _pending(events: pa.Table, time: pa.ChunkedArray) -> pa.Table:
 
 
 def no_errors() -> pa.Table:
-    return pa.table({ERR: pa.nulls(0, pa.string()), TIME: pa.nulls(0, pa.int64()),
-                     DIFF: pa.nulls(0, pa.int64())})
+    return pa.table(
+        {
+            ERR: pa.nulls(0, pa.string()),
+            TIME: pa.nulls(0, pa.int64()),
+            DIFF: pa.nulls(0, pa.int64()),
+        }
+    )
 
 
 def _results(shape: Shape) -> tuple[Column, ...]:
@@ -361,5 +364,3 @@ def _empty(runner: Runner, name: str, columns: tuple[Column, ...]) -> None:
 
 def _names(columns: tuple[Column, ...]) -> list[str]:
     return [column.name for column in columns]
-
-

@@ -100,7 +100,9 @@ class Flows:
         with self._lock:
             flow.users -= 1
             if not flow.users:
-                self._flows = {id_: other for id_, other in self._flows.items() if other is not flow}
+                self._flows = {
+                    id_: other for id_, other in self._flows.items() if other is not flow
+                }
                 flow.dataflow.stop()
 
     def name(self, fragment: str) -> str:
@@ -199,9 +201,7 @@ def shards_of(plan: Plan) -> tuple[str, ...]:
     """The shards that a view keeps besides its output; other views may keep some of them, too."""
     *below, last = fragments_of(plan)
     return tuple(
-        shard
-        for fragment in below
-        for shard in (fragment.id, *state_shards(fragment))
+        shard for fragment in below for shard in (fragment.id, *state_shards(fragment))
     ) + state_shards(last)
 
 

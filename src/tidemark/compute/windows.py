@@ -88,9 +88,7 @@ class Over(NamedTuple):
         return f"{by} {f'ORDER BY {order}' if order else ''}".strip()
 
     def _orders(self) -> list[str]:
-        return [
-            ordered(self.column(o.index), o.descending, o.nulls_first) for o in self.order_by
-        ]
+        return [ordered(self.column(o.index), o.descending, o.nulls_first) for o in self.order_by]
 
 
 def window_args(fn: WindowFunction) -> tuple[Expr, ...]:

@@ -315,7 +315,9 @@ class Coordinator:
                 )
             (id_,) = await self.timeline.run(self.catalog.next_ids)
             # A fragment that runs already is read where it is, so it counts as an input.
-            shared = [shard for shard in fragments_below(plan) if self.client.state(shard).upper.time]
+            shared = [
+                shard for shard in fragments_below(plan) if self.client.state(shard).upper.time
+            ]
             claimed = [*shards.values(), *shared]
             as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
             item: Item = make(id_, local_name(name), as_of)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemark.compute.plan import Get, Plan
 from tidemark.compute.fragments import fragments_of
+from tidemark.compute.plan import Get, Plan
 from tidemark.compute.sql import plan_query
 from tidemark.control import kafka
 from tidemark.control import statements as s
