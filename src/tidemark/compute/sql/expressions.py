@@ -6,8 +6,8 @@ key expressions and these columns into columns of the `Reduce`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -18,6 +18,7 @@ from tidemark.compute.literals import UNKNOWN, number_literal
 from tidemark.compute.plan import Aggregate
 from tidemark.compute.sql.dialect import identifier, parameter_number, sql_type
 from tidemark.compute.sql.scope import Scope
+from tidemark.compute.sql.windows import WindowCall
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import BIGINT, BOOLEAN, BYTEA, JSONB, NUMERIC, SqlType, numeric
 
@@ -88,7 +89,9 @@ class Expressions:
     """Plans the expressions of one clause, e.g. `WHERE`, over the columns of `scope`.
 
     `aggregates` collects the aggregates met; None where the clause allows none. `session` gives
-    values to functions like `now()` that are constant within one query.
+    values to functions like `now()` that are constant within one query. `windows` collects window
+    functions, None where there may be none. `subqueries` plans what is more than an expression
+    (it gives None for anything else).
     """
 
     scope: Scope
@@ -96,9 +99,13 @@ class Expressions:
     params: tuple[Lit, ...] = ()
     session: Mapping[str, Lit] = field(default_factory=dict)
     aggregates: list[Aggregate] | None = None
+    windows: list[WindowCall] | None = None
+    subqueries: Callable[[exp.Expr, Expressions], Expr | None] | None = None
 
     def plan(self, node: exp.Expr) -> Expr:
         """The typed expression; a quoted literal without context stays UNKNOWN."""
+        if self.subqueries is not None and (made := self.subqueries(node, self)) is not None:
+            return made
         kind = type(node)
         if kind in _BINARY:
             return self._binary(node)
@@ -291,7 +298,7 @@ class Expressions:
             raise SqlError(
                 f"aggregate functions are not allowed in {self.clause}", sqlstate="42803"
             )
-        inner = Expressions(self.scope, "an aggregate", self.params, self.session)
+        inner = replace(self, clause="an aggregate", aggregates=None, windows=None)
         if name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
             return self._aggregated(Aggregate("count", (), BIGINT))
         try:
