@@ -1,6 +1,7 @@
 """SQL types, and what each is called by Arrow, by Spark and by the PostgreSQL wire.
 
-One table (`_SCALARS`) is the whole list; a type that is not in it is refused by name.
+One table (`_SCALARS`) is the whole list; a type that is not in it is refused by name. Each has
+arrays of one dimension (`integer[]`).
 `numeric` without precision is DECIMAL(38, 16) and prints without trailing zeros;
 `numeric(p, s)` is exactly that and prints all `s` digits.
 """
@@ -17,25 +18,33 @@ BARE_NUMERIC_SCALE = 16
 
 
 class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A SQL type; `precision` and `scale` are set only for a constrained numeric."""
+    """A SQL type; `precision` and `scale` are set only for a constrained numeric, `element` only
+    for an array, whose name is that of its elements and `[]`."""
 
     name: str
     precision: int | None = None
     scale: int | None = None
+    element: SqlType | None = None
 
     def __str__(self) -> str:
+        if self.element is not None:
+            return f"{self.element}[]"
         if self.precision is not None:
             return f"numeric({self.precision},{self.scale})"
         return self.name
 
     @property
     def arrow(self) -> pa.DataType:
+        if self.element is not None:
+            return pa.list_(self.element.arrow)
         if self.name == "numeric":
             return pa.decimal128(*self.decimal)
         return _SCALARS[self.name].arrow
 
     @property
     def spark(self) -> str:
+        if self.element is not None:
+            return f"ARRAY<{self.element.spark}>"
         if self.name == "numeric":
             precision, scale = self.decimal
             return f"DECIMAL({precision},{scale})"
@@ -43,11 +52,13 @@ class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def oid(self) -> int:
+        if self.element is not None:
+            return _SCALARS[self.element.name].array_oid
         return _SCALARS[self.name].oid
 
     @property
     def wire_size(self) -> int:
-        return _SCALARS[self.name].wire_size
+        return -1 if self.element is not None else _SCALARS[self.name].wire_size
 
     @property
     def decimal(self) -> tuple[int, int]:
@@ -76,22 +87,25 @@ class _Scalar(msgspec.Struct, frozen=True):
     spark: str
     oid: int
     wire_size: int
+    array_oid: int
 
 
 _SCALARS = {
-    "boolean": _Scalar(pa.bool_(), "BOOLEAN", 16, 1),
-    "smallint": _Scalar(pa.int16(), "SMALLINT", 21, 2),
-    "integer": _Scalar(pa.int32(), "INT", 23, 4),
-    "bigint": _Scalar(pa.int64(), "BIGINT", 20, 8),
-    "numeric": _Scalar(pa.decimal128(38, 16), "DECIMAL(38,16)", 1700, -1),
-    "double precision": _Scalar(pa.float64(), "DOUBLE", 701, 8),
-    "text": _Scalar(pa.string(), "STRING", 25, -1),
-    "bytea": _Scalar(pa.binary(), "BINARY", 17, -1),
+    "boolean": _Scalar(pa.bool_(), "BOOLEAN", 16, 1, 1000),
+    "smallint": _Scalar(pa.int16(), "SMALLINT", 21, 2, 1005),
+    "integer": _Scalar(pa.int32(), "INT", 23, 4, 1007),
+    "bigint": _Scalar(pa.int64(), "BIGINT", 20, 8, 1016),
+    "numeric": _Scalar(pa.decimal128(38, 16), "DECIMAL(38,16)", 1700, -1, 1231),
+    "double precision": _Scalar(pa.float64(), "DOUBLE", 701, 8, 1022),
+    "text": _Scalar(pa.string(), "STRING", 25, -1, 1009),
+    "bytea": _Scalar(pa.binary(), "BINARY", 17, -1, 1001),
     # Kept as its text.
-    "jsonb": _Scalar(pa.string(), "STRING", 3802, -1),
-    "date": _Scalar(pa.date32(), "DATE", 1082, 4),
-    "timestamp": _Scalar(pa.timestamp("us"), "TIMESTAMP_NTZ", 1114, 8),
-    "timestamp with time zone": _Scalar(pa.timestamp("us", tz="UTC"), "TIMESTAMP_LTZ", 1184, 8),
+    "jsonb": _Scalar(pa.string(), "STRING", 3802, -1, 3807),
+    "date": _Scalar(pa.date32(), "DATE", 1082, 4, 1182),
+    "timestamp": _Scalar(pa.timestamp("us"), "TIMESTAMP_NTZ", 1114, 8, 1115),
+    "timestamp with time zone": _Scalar(
+        pa.timestamp("us", tz="UTC"), "TIMESTAMP_LTZ", 1184, 8, 1185
+    ),
 }
 
 BOOLEAN = SqlType("boolean")
@@ -135,9 +149,19 @@ def numeric(precision: int, scale: int = 0) -> SqlType:
     return SqlType("numeric", precision, scale)
 
 
+def array_of(element: SqlType) -> SqlType:
+    if element.element is not None:
+        raise Unsupported(
+            "arrays of arrays are not supported", hint="keep one array per row, or use jsonb"
+        )
+    return SqlType(f"{element.name}[]", element=element)
+
+
 def type_named(name: str) -> SqlType:
     """The type that SQL calls `name` (an alias is fine); unknown names are refused."""
     folded = " ".join(name.lower().split())
+    if folded.endswith("[]"):
+        return array_of(type_named(folded[:-2]))
     folded = _ALIASES.get(folded, folded)
     if folded not in _SCALARS:
         raise Unsupported(

@@ -89,6 +89,71 @@ def integer_quotient(texts: Texts, args: Args, type_: SqlType) -> str:
     return f"try_cast(({a} div nullif({b}, 0)) AS {type_.spark})"
 
 
+def square_root(texts: Texts, args: Args, type_: SqlType) -> str:
+    """To 16 decimals: a double knows the first 15 digits, one step of Newton's doubles them."""
+    return f"transform(array({texts[0]}), v -> {_root('v', type_)})[0]"
+
+
+def _root(v: str, type_: SqlType) -> str:
+    bare = Col(0, type_)
+    step = quotient((v, "y"), (bare, bare), type_)
+    middle = f"({_sum('y', '+', step, BARE_NUMERIC_SCALE, 30)} * CAST('0.5' AS DECIMAL(1,1)))"
+    first = f"CAST(sqrt(CAST({v} AS DOUBLE)) AS {type_.spark})"
+    better = f"transform(array({first}), y -> CAST({middle} AS {type_.spark}))[0]"
+    return f"CASE WHEN {v} <= 0 THEN {v} ELSE {better} END"
+
+
+def _sum(a: str, sign: str, b: str, scale: int, precision: int = MAX_PRECISION - 1) -> str:
+    """Operands narrow enough that Spark keeps every decimal of their sum."""
+    narrow = f"DECIMAL({precision},{scale})"
+    return f"(try_cast({a} AS {narrow}) {sign} try_cast({b} AS {narrow}))"
+
+
+def variance(*, sample: bool, root: bool) -> Callable[[Texts, Args, SqlType], str]:
+    """Of a count n, a sum s and a sum of squares q; NULL for too few values or on overflow.
+
+    n*q - s*s has twice the digits of s, so the mean goes first. With m = s/n cut to the decimals
+    of s, and the rest r = s - n*m, which is small:
+
+        sum of (x - mean)^2  =  q - s*s/n  =  q - m*(n*m + 2*r) - r*r/n  =  q - m*(s + r) - r*r/n
+
+    All but the last term is exact while the squares are (values of up to 8 decimals; from there on
+    squares are rounded to 16). The sums and the result must fit 22 digits before the point.
+    """
+
+    def write(texts: Texts, args: Args, type_: SqlType) -> str:
+        total, squares = args[1].type, args[2].type
+        scale, fine = total.decimal[1], squares.decimal[1]
+        n, count = "CAST(p.n AS DECIMAL(19,0))", Col(0, SqlType("numeric", 19, 0))
+        s, q, bare = Col(0, total), Col(0, squares), Col(0, type_)
+        zero = f"CAST(0 AS {type_.spark})"
+        mean = quotient(("p.s", n), (s, count), type_)
+        explained = product(("p.m", "p.t"), (s, s), squares)
+        rest = quotient((product(("p.r", "p.r"), (s, s), squares), n), (q, count), type_)
+        deviations = _sum(_sum("p.q", "-", explained, fine), "-", rest, BARE_NUMERIC_SCALE)
+        degrees = "CAST(p.n - 1 AS DECIMAL(19,0))" if sample else n
+        steps = {
+            "c": mean,
+            "m": f"try_cast(CASE WHEN p.c < 0 THEN ceil(p.c, {scale}) ELSE floor(p.c, {scale}) END"
+            f" AS {total.spark})",
+            "r": _sum("p.s", "-", product((n, "p.m"), (count, s), total), scale),
+            "t": _sum("p.s", "+", "p.r", scale),
+            "d": f"try_cast({deviations} AS {type_.spark})",
+            "v": quotient(
+                (f"CASE WHEN p.d < 0 THEN {zero} ELSE p.d END", degrees), (bare, count), type_
+            ),
+        }
+        text = f"named_struct('n', {texts[0]}, 's', {texts[1]}, 'q', {texts[2]})"
+        known = "'n', p.n, 's', p.s, 'q', p.q"
+        for name, step in steps.items():
+            text = f"transform(array({text}), p -> named_struct({known}, '{name}', {step}))[0]"
+            known += f", '{name}', p.{name}"
+        final = f"transform(array({text}.v), v -> {_root('v', type_)})[0]" if root else f"{text}.v"
+        return f"CASE WHEN {texts[0]} > {1 if sample else 0} THEN {final} END"
+
+    return write
+
+
 def _bound(write: Callable[[str, str], str], texts: Texts, args: Args) -> str:
     """`write(a, b)`, which names its operands many times: computed ones are bound to names."""
     if all(isinstance(arg, Col | Lit) for arg in args):

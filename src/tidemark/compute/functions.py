@@ -401,6 +401,23 @@ FUNCTIONS: dict[str, tuple[Overload, ...]] = {
         ),
         Overload("exact exact", NUMERIC, "", refused=_needs_numeric("power")),
     ),
+    # Of a count, a sum and a sum of squares: what `aggregates.composed` asks for
+    **{
+        f"{name} of sums": (
+            Overload(
+                "bigint exact exact",
+                NUMERIC,
+                decimals.variance(sample=sample, root=root),
+                (Failure(f"{{v}} IS NULL AND {{0}} > {int(sample)}", "'numeric field overflow'"),),
+            ),
+        )
+        for name, sample, root in (
+            ("var_pop", False, False),
+            ("var_samp", True, False),
+            ("stddev_pop", False, True),
+            ("stddev_samp", True, True),
+        )
+    },
     # Comparison
     "=": (Overload("any any", BOOLEAN, "({0} = {1})"),),
     "<>": (Overload("any any", BOOLEAN, "({0} <> {1})"),),

@@ -231,6 +231,15 @@ def test_types(expr: str) -> None:
 
 
 REFUSED = {
+    "SELECT lower(DISTINCT b) FROM t": ("0A000", "DISTINCT in a function"),
+    "SELECT lower(b) FILTER (WHERE true) FROM t": ("42809", "lower is not an aggregate"),
+    "SELECT count() FROM t": ("42809", "count(*) must be used"),
+    "SELECT sum(*) FROM t": ("42883", "sum(*)"),
+    "SELECT string_agg(DISTINCT b, ',' ORDER BY a) FROM t": ("42P10", "in an aggregate with"),
+    "SELECT sum(a) FILTER (WHERE count(*) > 1) FROM t": (
+        "42803",
+        "aggregate functions are not allowed in FILTER",
+    ),
     # Names
     "SELECT x FROM t": ("42703", 'column "x" does not exist'),
     "SELECT t.x FROM t": ("42703", "column t.x does not exist"),
@@ -311,15 +320,12 @@ REFUSED = {
     "SELECT a FROM t UNION ALL SELECT a FROM t": ("0A000", "UNION is not supported"),
     "SELECT a FROM t EXCEPT SELECT a FROM t": ("0A000", "EXCEPT is not supported"),
     "SELECT DISTINCT ON (a) a FROM t": ("0A000", "DISTINCT ON is not supported"),
-    "SELECT count(DISTINCT a) FROM t": ("0A000", "DISTINCT inside an aggregate"),
-    "SELECT sum(a) FILTER (WHERE a > 1) FROM t": ("0A000", "FILTER"),
     "SELECT (SELECT 1)": ("0A000", "subqueries in expressions"),
     "SELECT 1 FROM t WHERE EXISTS (SELECT 1)": ("0A000", "EXISTS"),
     "SELECT 1 FROM t WHERE a IN (SELECT a FROM u)": ("0A000", "IN (SELECT ...)"),
     "SELECT a FROM t WHERE a = ANY(ARRAY[1])": ("0A000", "ANY and ALL"),
     "SELECT DATE '2020-01-01' + INTERVAL '1 day'": ("0A000", "intervals"),
     "SELECT b ~ 'x' FROM t": ("0A000", "regular expressions"),
-    "SELECT string_agg(b, ',') FROM t": ("42883", "function string_agg"),
     "SELECT mz_now()": ("0A000", "mz_now() is not supported"),
     "SELECT now()": ("0A000", "now is not supported here"),
     "SELECT current_timestamp": ("0A000", "current_timestamp is not supported here"),

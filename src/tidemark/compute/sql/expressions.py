@@ -11,18 +11,17 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from tidemark.compute.aggregates import aggregate, composed, is_aggregate
 from tidemark.compute.casts import settled
 from tidemark.compute.expr import Col, Expr, Lit
 from tidemark.compute.functions import call, cast
 from tidemark.compute.literals import UNKNOWN, number_literal
-from tidemark.compute.plan import Aggregate
+from tidemark.compute.plan import Aggregate, Order
 from tidemark.compute.sql.dialect import identifier, parameter_number, sql_type
 from tidemark.compute.sql.scope import Scope
 from tidemark.compute.sql.windows import WindowCall
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import BIGINT, BOOLEAN, BYTEA, JSONB, NUMERIC, SqlType, numeric
-
-AGGREGATES = ("count", "sum", "avg", "min", "max")
+from tidemark.types import BOOLEAN
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -46,12 +45,8 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Window: ("window functions", "aggregate with GROUP BY and join the result instead"),
     exp.WithinGroup: ("ordered-set aggregates", "use count, sum, avg, min or max"),
-    exp.Filter: ("FILTER", "aggregate a CASE instead, e.g. sum(CASE WHEN c THEN x END)"),
-    exp.Distinct: (
-        "DISTINCT inside an aggregate",
-        "aggregate over a subquery, e.g. SELECT count(*) FROM (SELECT DISTINCT x FROM t)",
-    ),
-    exp.Order: ("ORDER BY inside an aggregate", "count, sum, avg, min and max need no order"),
+    exp.Distinct: ("DISTINCT in a function that is not an aggregate", "leave it out"),
+    exp.Order: ("ORDER BY in a function that is not an aggregate", "leave it out"),
     exp.Subquery: ("subqueries in expressions", "write the subquery in FROM and join with it"),
     exp.Select: ("subqueries in expressions", "write the subquery in FROM and join with it"),
     exp.Exists: ("EXISTS", "join with a SELECT DISTINCT of the keys instead"),
@@ -154,6 +149,8 @@ class Expressions:
                 return call("strpos", (self.plan(text), self.plan(node.args["substr"])))
             case exp.Anonymous():
                 return self._function(node)
+            case exp.Filter():
+                return self._filtered(node)
             case exp.Dot(this=exp.Identifier() as schema, expression=exp.Anonymous() as function):
                 if identifier(schema) == "pg_catalog":
                     return self._function(function)
@@ -274,11 +271,21 @@ class Expressions:
 
     def _function(self, node: exp.Anonymous) -> Expr:
         name = identifier(node.this)
-        if name in AGGREGATES:
+        if is_aggregate(name):
             return self._aggregate(name, node.expressions)
         if name in CLOCK_FUNCTIONS or name in SESSION_FUNCTIONS:
             return self._constant_function(name)
         return call(name, tuple(self.plan(arg) for arg in node.expressions))
+
+    def _filtered(self, node: exp.Filter) -> Expr:
+        function = node.this
+        name = identifier(function.this) if isinstance(function, exp.Anonymous) else ""
+        if not is_aggregate(name):
+            raise SqlError(
+                f"FILTER specified, but {name or 'this'} is not an aggregate function",
+                sqlstate="42809",
+            )
+        return self._aggregate(name, function.expressions, node.expression.this)
 
     def _constant_function(self, name: str) -> Expr:
         if name in self.session:
@@ -293,26 +300,49 @@ class Expressions:
             hint="write the value as a literal, or keep it in a table",
         )
 
-    def _aggregate(self, name: str, nodes: list[exp.Expr]) -> Expr:
+    def _aggregate(self, name: str, nodes: list[exp.Expr], where: exp.Expr | None = None) -> Expr:
         if self.aggregates is None:
             raise SqlError(
                 f"aggregate functions are not allowed in {self.clause}", sqlstate="42803"
             )
-        inner = replace(self, clause="an aggregate", aggregates=None, windows=None)
-        if name == "count" and len(nodes) == 1 and isinstance(nodes[0], exp.Star):
-            return self._aggregated(Aggregate("count", (), BIGINT))
         try:
-            args = [settled(inner.plan(node)) for node in nodes]
+            planned = self._aggregate_call(name, nodes, where)
         except SqlError as nested:
             if "not allowed in an aggregate" in nested.message:
                 raise SqlError(
                     "aggregate function calls cannot be nested", sqlstate="42803"
                 ) from None
             raise
-        if len(args) != 1:
-            types = ", ".join(arg.type.name for arg in args)
-            raise SqlError(f"function {name}({types}) does not exist", sqlstate="42883")
-        return self._aggregated(Aggregate(name, (args[0],), aggregate_type(name, args[0].type)))
+        expr = composed(planned, self._aggregated)
+        return expr if expr is not None else self._aggregated(planned)
+
+    def _aggregate_call(
+        self, name: str, nodes: list[exp.Expr], where: exp.Expr | None
+    ) -> Aggregate:
+        """`name([DISTINCT] args [ORDER BY ...]) [FILTER (WHERE ...)]`."""
+        inner = Expressions(self.scope, "an aggregate", self.params, self.session)
+        order_by: tuple[Order, ...] = ()
+        if nodes and isinstance(nodes[-1], exp.Order):
+            order_by = inner.orders(nodes[-1])
+            nodes = [*nodes[:-1], nodes[-1].this]
+        distinct = len(nodes) == 1 and isinstance(nodes[0], exp.Distinct)
+        if distinct:
+            nodes = nodes[0].expressions
+        passes = None
+        if where is not None:
+            filtering = Expressions(self.scope, "FILTER", self.params, self.session)
+            passes = filtering.predicate(where)
+        if len(nodes) == 1 and isinstance(nodes[0], exp.Star):
+            if name != "count" or distinct:
+                raise SqlError(f"{name}(*) is not an aggregate", sqlstate="42883")
+            nodes = []
+        elif not nodes and name == "count":
+            raise SqlError(
+                "count(*) must be used to call a parameterless aggregate function",
+                sqlstate="42809",
+            )
+        args = tuple(inner.plan(node) for node in nodes)
+        return aggregate(name, args, distinct=distinct, filter=passes, order_by=order_by)
 
     def _aggregated(self, aggregate: Aggregate) -> Expr:
         assert self.aggregates is not None
@@ -320,30 +350,16 @@ class Expressions:
             self.aggregates.append(aggregate)
         return Col(self.scope.width + self.aggregates.index(aggregate), aggregate.type)
 
-
-def aggregate_type(name: str, type_: SqlType) -> SqlType:
-    """The type of an aggregate over values of a type; refuses what cannot be kept exactly."""
-    if name == "count":
-        return BIGINT
-    if name in ("min", "max") and type_ not in (BOOLEAN, BYTEA, JSONB):
-        return type_
-    if name in ("sum", "avg") and type_.name == "double precision":
-        raise Unsupported(
-            f"{name}(double precision) is not supported: it cannot be kept exactly as rows "
-            "come and go",
-            hint=f"cast to numeric, e.g. {name}(x::numeric)",
-        )
-    if name in ("sum", "avg") and type_.is_exact:
-        if name == "avg":
-            return NUMERIC
-        if type_.name in ("smallint", "integer"):
-            return BIGINT
-        return NUMERIC if type_ == NUMERIC else numeric(38, type_.decimal[1])
-    raise SqlError(
-        f"function {name}({type_}) does not exist",
-        hint="no aggregate takes this type; an explicit cast may help",
-        sqlstate="42883",
-    )
+    def orders(self, node: exp.Order) -> tuple[Order, ...]:
+        """The expressions of an ORDER BY inside a call or a window."""
+        found: list[Order] = []
+        for ordered in node.expressions:
+            descending = bool(ordered.args.get("desc"))
+            nulls_first = ordered.args.get("nulls_first")
+            # Nulls are the largest values: only what differs from that needs saying.
+            told = None if nulls_first in (None, descending) else bool(nulls_first)
+            found.append(Order(settled(self.plan(ordered.this)), descending, told))
+        return tuple(found)
 
 
 def refusal(node: exp.Expr) -> Unsupported:
