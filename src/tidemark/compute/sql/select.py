@@ -170,7 +170,10 @@ class _Select:
     def __init__(self, context: Context, tree: exp.Select):
         _refuse_extras(tree)
         self.context = context
-        self.tree = _with_named_windows(tree)
+        self.tree = tree
+        self.named_windows = {
+            identifier(each.this): each for each in tree.args.get("windows") or ()
+        }
         source = from_clause(context, self.tree)
         self.source, self.scope = source.plan, source.scope
         self.aggregates: list[Aggregate] = []
@@ -313,6 +316,7 @@ class _Select:
             aggregates=aggregates,
             windows=windows,
             subqueries=self.pending,
+            named_windows=self.named_windows,
         )
 
     def _items(self, *, settle: bool) -> list[Item]:
@@ -391,31 +395,6 @@ class _Select:
 def _is_distinct(tree: exp.Select) -> bool:
     distinct = tree.args.get("distinct")
     return distinct is not None and not distinct.args.get("on")
-
-
-def _with_named_windows(tree: exp.Select) -> exp.Select:
-    """OVER w written out, as the WINDOW clause defines w."""
-    definitions = tree.args.get("windows")
-    if not definitions:
-        return tree
-    named_windows = {identifier(each.this): each for each in definitions}
-    tree = tree.copy()
-    tree.set("windows", None)
-    for window in tree.find_all(exp.Window):
-        alias = window.args.get("alias")
-        if alias is None or window.find_ancestor(exp.Select) is not tree:
-            continue
-        definition = named_windows.get(identifier(alias))
-        if definition is None:
-            raise SqlError(f'window "{identifier(alias)}" does not exist', sqlstate="42704")
-        window.set("alias", None)
-        for part in ("partition_by", "order", "spec"):
-            mine = definition.args.get(part)
-            if mine is not None and not window.args.get(part):
-                window.set(
-                    part, [each.copy() for each in mine] if isinstance(mine, list) else mine.copy()
-                )
-    return tree
 
 
 _SELECT_PARTS = frozenset(
