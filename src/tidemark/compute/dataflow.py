@@ -240,7 +240,7 @@ class Dataflow:
     # Starting.
 
     def _hydrate(self, as_of: int) -> None:
-        as_of = max(as_of, *(reader.since.time or 0 for reader in self._inputs.values()))
+        as_of = max([as_of, *(reader.since.time or 0 for reader in self._inputs.values())])
         for reader in self._inputs.values():
             reader.wait_for_upper_past(as_of)
         self._lower = Frontier(as_of + 1)

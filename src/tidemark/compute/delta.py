@@ -137,7 +137,7 @@ def _laterals(block: Block, column: Callable[[int], str]) -> list[str]:
     from tidemark.compute.table_functions import generator
 
     return [
-        f"LATERAL VIEW {generator(flat.fn, [value(arg, column) for arg in flat.args])} f{at} AS "
+        f"LATERAL VIEW {generator(flat.fn, [value(arg, column) for arg in flat.args], len(flat.made))} f{at} AS "
         + ", ".join(f"g{i}" for i in range(len(flat.made)))
         for at, flat in enumerate(block.flat)
     ]

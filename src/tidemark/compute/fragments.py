@@ -19,13 +19,15 @@ filters, unions below joins, and projections that compute a join's key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
 from tidemark.compute.expr import Call, Col, Expr, Lit, columns_of, conjuncts, shift
 from tidemark.compute.functions import call
 from tidemark.compute.optimise import (
+    bottom_up,
     filtered,
     is_temporal,
     keys_of,
@@ -33,6 +35,7 @@ from tidemark.compute.optimise import (
     through,
 )
 from tidemark.compute.plan import (
+    Binding,
     Constant,
     Filter,
     Finish,
@@ -51,6 +54,7 @@ from tidemark.compute.plan import (
     Union,
     Window,
     WindowFunction,
+    collections_of,
     fingerprint,
 )
 from tidemark.compute.shape import (
@@ -71,6 +75,9 @@ from tidemark.compute.windows import window_args
 from tidemark.errors import Unsupported
 from tidemark.types import BIGINT, Column
 
+DEFAULT_LIMIT = 100
+"""Rounds after which a recursion that says nothing about it is taken to have no end."""
+
 FORMAT = 1
 """Part of every fingerprint: raised when the same shape keeps another state than before."""
 
@@ -84,19 +91,90 @@ class Fragment(msgspec.Struct, frozen=True):
         return self.shape.columns
 
 
-def fragments_of(plan: Plan) -> tuple[Fragment, ...]:
-    """Fragments in an order in which each reads only inputs and fragments before it.
+class Recursive(msgspec.Struct, frozen=True):
+    """The bindings of a WITH MUTUALLY RECURSIVE, kept by fixpoint.py in rounds of fragments.
+
+    `result(i)` is the id of the collection that holds binding i.
+    """
+
+    id: str
+    bindings: tuple[Binding, ...]
+    limit: int
+    return_at_limit: bool
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        found = [id_ for binding in self.bindings for id_ in collections_of(binding.value)]
+        return tuple(dict.fromkeys(found))
+
+    def result(self, binding: int) -> str:
+        return f"{self.id}-{binding}"
+
+    def results(self) -> dict[str, Get]:
+        return {
+            binding.name: Get(self.result(i), _positional(binding.columns))
+            for i, binding in enumerate(self.bindings)
+        }
+
+
+class Round(msgspec.Struct, frozen=True):
+    """One round of a recursion: its fragments in order, and the collections of its bindings."""
+
+    fragments: tuple[Fragment, ...]
+    made: dict[str, Get]
+
+
+Piece: TypeAlias = Fragment | Recursive
+
+
+def fragments_of(plan: Plan) -> tuple[Piece, ...]:
+    """Pieces in an order in which each reads only inputs and pieces before it.
 
     The last is the view, with its names. Raises `Unsupported` with the reason and what to do.
     """
-    cutter = _Cutter()
-    plan = _unordered(plan)
-    shape = cutter.shape(optimised(plan), tuple(column.name for column in plan.columns))
-    if not shape.gets:
+    if not collections_of(plan):
         raise Unsupported(
             "a view over constants has nothing to maintain", hint="put the rows into a table"
         )
-    return (*cutter.fragments.values(), Fragment(state_id(shape), shape))
+    cutter = _Cutter()
+    plan = _unordered(plan)
+    names = tuple(column.name for column in plan.columns)
+    shape = cutter.shape(cutter.unrecursive(optimised(plan)), names)
+    return (*cutter.pieces.values(), Fragment(state_id(shape), shape))
+
+
+def view_of(pieces: tuple[Piece, ...]) -> Fragment:
+    """The last of a view's pieces."""
+    last = pieces[-1]
+    assert isinstance(last, Fragment)
+    return last
+
+
+def round_of(recursive: Recursive, before: Round | None) -> Round:
+    """The round after `before`; each binding reads the newest values of all."""
+    newest: dict[str, Plan] = {
+        binding.name: Constant((), _positional(binding.columns)) for binding in recursive.bindings
+    }
+    if before is not None:
+        newest |= before.made
+    cutter = _Cutter()
+    made: dict[str, Get] = {}
+    for binding in recursive.bindings:
+        get = cutter.cut(bound(binding.value, newest))
+        newest[binding.name] = made[binding.name] = get
+    fragments = [piece for piece in cutter.pieces.values() if isinstance(piece, Fragment)]
+    return Round(tuple(fragments), made)
+
+
+def bound(plan: Plan, values: Mapping[str, Plan]) -> Plan:
+    """`plan` with what its names stand for."""
+    return bottom_up(
+        plan, lambda node: values.get(node.name, node) if isinstance(node, Local) else node
+    )
+
+
+def _positional(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    return tuple(Column(f"c{i}", column.type) for i, column in enumerate(columns))
 
 
 def state_id(shape: Shape) -> str:
@@ -118,14 +196,33 @@ def _unordered(plan: Plan) -> Plan:
 
 class _Cutter:
     def __init__(self) -> None:
-        self.fragments: dict[str, Fragment] = {}
+        self.pieces: dict[str, Piece] = {}
+
+    def unrecursive(self, plan: Plan) -> Plan:
+        """The plan with its recursions as pieces of their own, read as collections."""
+        return bottom_up(plan, self._without)
+
+    def _without(self, plan: Plan) -> Plan:
+        if not isinstance(plan, LetRec):
+            return plan
+        name = f"f-{fingerprint(Constant((), ()), FORMAT, plan.bindings, plan.limit)}"
+        limit = plan.limit or DEFAULT_LIMIT
+        recursive = Recursive(name, plan.bindings, limit, plan.return_at_limit)
+        inside = {each for binding in plan.bindings for each in _pieces_in(binding.value, self)}
+        if inside:
+            raise Unsupported(
+                "WITH MUTUALLY RECURSIVE inside another cannot be maintained",
+                hint="make the inner one a materialized view of its own",
+            )
+        self.pieces[name] = recursive
+        return bound(plan.body, recursive.results())
 
     def cut(self, plan: Plan) -> Get:
         """`plan` as a fragment of its own, read as a collection."""
         names = tuple(f"c{i}" for i in range(len(plan.columns)))
         shape = self.shape(plan, names)
         fragment = Fragment(f"f-{fingerprint(Constant((), ()), FORMAT, shape)}", shape)
-        self.fragments[fragment.id] = fragment
+        self.pieces[fragment.id] = fragment
         return Get(fragment.id, fragment.columns, keys_of(plan))
 
     def shape(self, plan: Plan, names: tuple[str, ...]) -> Shape:
@@ -199,8 +296,6 @@ class _Cutter:
                 joined = _side_by_side([self._side(input_) for input_ in inputs])
                 parts = [part for predicate in on for part in conjuncts(predicate)]
                 return (_where(joined, parts),)
-            case LetRec() | Local():
-                raise Unsupported("WITH MUTUALLY RECURSIVE cannot be maintained yet")
             case _:
                 return self._blocks(self.cut(plan))
 
@@ -268,6 +363,10 @@ def _distinctly_named(leaf: Leaf) -> Leaf:
     if isinstance(leaf, Get):
         return leaf
     return Constant(leaf.rows, tuple(Column(f"c{i}", c.type) for i, c in enumerate(leaf.columns)))
+
+
+def _pieces_in(plan: Plan, cutter: _Cutter) -> set[str]:
+    return {id_ for id_ in collections_of(plan) if id_.rpartition("-")[0] in cutter.pieces}
 
 
 def _rebuilt(expr: Expr, moved) -> Expr:

@@ -76,6 +76,11 @@ class Sink:
     def upper(self) -> Frontier:
         return self.writer.fetch_upper()
 
+    @property
+    def desired(self) -> Frontier:
+        """How far it is known what the shard should contain."""
+        return self._desired
+
     def start(self, agreed: Frontier) -> None:
         """Begin where desired and persist agree on everything before `agreed`.
 

@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.dataflow import Dataflow, holder_of, state_shards
-from tidemark.compute.fragments import Fragment, fragments_of
+from tidemark.compute.fixpoint import Recursion, rounds_kept
+from tidemark.compute.fragments import Fragment, Piece, Recursive, fragments_of, view_of
 from tidemark.compute.plan import Plan
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
@@ -35,7 +36,7 @@ class Flow:
     One that fails is thrown away: what it had not written yet is computed again, from the shards.
     """
 
-    def __init__(self, make: Callable[[], Dataflow]):
+    def __init__(self, make: Callable[[], Dataflow | Recursion]):
         self.dataflow = make()
         self.users = 0
         self._make = make
@@ -86,13 +87,11 @@ class Flows:
         self._lock = threading.Lock()
         self._flows: dict[str, Flow] = {}
 
-    def acquire(self, fragment: Fragment, inputs: Mapping[str, str]) -> Flow:
+    def acquire(self, piece: Piece, inputs: Mapping[str, str]) -> Flow:
         with self._lock:
-            flow = self._flows.get(fragment.id)
+            flow = self._flows.get(piece.id)
             if flow is None:
-                flow = self._flows[fragment.id] = Flow(
-                    lambda: self.dataflow(self.name(fragment.id), fragment, inputs)
-                )
+                flow = self._flows[piece.id] = Flow(lambda: self._made(piece, inputs))
             flow.users += 1
             return flow
 
@@ -107,6 +106,21 @@ class Flows:
 
     def name(self, fragment: str) -> str:
         return f"{self.prefix}{fragment}"
+
+    def _made(self, piece: Piece, inputs: Mapping[str, str]) -> Dataflow | Recursion:
+        name = self.name(piece.id)
+        if isinstance(piece, Fragment):
+            return self.dataflow(name, piece, inputs)
+        return Recursion(
+            name,
+            piece,
+            inputs={each: inputs.get(each, self.name(each)) for each in piece.inputs},
+            shards=tuple(self.name(piece.result(i)) for i in range(len(piece.bindings))),
+            client=self.client,
+            acquire=lambda fragment: self.acquire(fragment, inputs),
+            release=self.release,
+            name=self.name,
+        )
 
     def dataflow(
         self,
@@ -140,14 +154,14 @@ class View:
         as_of: int,
         flows: Flows,
     ):
-        *below, last = fragments_of(plan)
+        pieces = fragments_of(plan)
         self.id = id_
         self._as_of = as_of
         self._flows = flows
         self._shards = dict(inputs)
         self._inputs = [flows.client.open_reader(shard) for shard in inputs.values()]
-        self._below = [flows.acquire(fragment, inputs) for fragment in below]
-        self._last = flows.dataflow(id_, last, inputs, output)
+        self._below = [flows.acquire(piece, inputs) for piece in pieces[:-1]]
+        self._last = flows.dataflow(id_, view_of(pieces), inputs, output)
 
     @property
     def lower(self) -> Frontier:
@@ -159,7 +173,7 @@ class View:
         return self._last.ticks
 
     @property
-    def dataflows(self) -> tuple[Dataflow, ...]:
+    def dataflows(self) -> tuple[Dataflow | Recursion, ...]:
         """All that keep this view, its own last."""
         return (*(flow.dataflow for flow in self._below), self._last)
 
@@ -169,8 +183,8 @@ class View:
         as_of = max(self._as_of, since)
         for flow in self._below:
             flow.start(as_of)
-            held = self._flows.client.open_reader(flow.dataflow.shards[0]).since
-            as_of = max(as_of, held.time or 0)
+            held = [self._flows.client.open_reader(s).since for s in flow.dataflow.shards]
+            as_of = max(as_of, *(since.time or 0 for since in held))
         for reader in self._inputs:
             reader.wait_for_upper_past(as_of)
         for flow in self._below:
@@ -197,15 +211,24 @@ class View:
             self._flows.release(flow)
 
 
-def shards_of(plan: Plan) -> tuple[str, ...]:
+def shards_of(plan: Plan, client: PersistClient) -> tuple[str, ...]:
     """The shards that a view keeps besides its output; other views may keep some of them, too."""
-    *below, last = fragments_of(plan)
-    return tuple(
-        shard for fragment in below for shard in (fragment.id, *state_shards(fragment))
-    ) + state_shards(last)
+    pieces = fragments_of(plan)
+    found: list[str] = []
+    for piece in pieces[:-1]:
+        if isinstance(piece, Fragment):
+            found += [piece.id, *state_shards(piece)]
+        else:
+            found += [piece.result(i) for i in range(len(piece.bindings))]
+            found += rounds_kept(piece, client, str)
+    return tuple(dict.fromkeys([*found, *state_shards(view_of(pieces))]))
 
 
-def fragments_below(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """The shared fragments of a view, and what each reads: ids of collections and fragments."""
-    *below, _ = fragments_of(plan)
-    return {fragment.id: fragment.shape.inputs for fragment in below}
+def fragments_below(plan: Plan, client: PersistClient) -> tuple[str, ...]:
+    """The dataflows besides the view's own that keep it, by the names under which they hold."""
+    found: list[str] = []
+    for piece in fragments_of(plan)[:-1]:
+        found.append(piece.id)
+        if isinstance(piece, Recursive):
+            found += rounds_kept(piece, client, str)
+    return tuple(found)

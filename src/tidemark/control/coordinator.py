@@ -316,7 +316,9 @@ class Coordinator:
             (id_,) = await self.timeline.run(self.catalog.next_ids)
             # A fragment that runs already is read where it is, so it counts as an input.
             shared = [
-                shard for shard in fragments_below(plan) if self.client.state(shard).upper.time
+                shard
+                for shard in fragments_below(plan, self.client)
+                if self.client.state(shard).upper.time
             ]
             claimed = [*shards.values(), *shared]
             as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
@@ -384,17 +386,25 @@ class Coordinator:
     def _drop_fragments(self, id_: str, plan: Plan) -> None:
         """Release what a view read, and drop what no other view keeps."""
         others = [item.plan for item in self.catalog.items.values() if _is_maintained(item)]
-        kept = {shard for other in others if other is not None for shard in shards_of(other)}
-        readers = [id_, *(below for below in fragments_below(plan) if below not in kept)]
+        kept = {
+            shard
+            for other in others
+            if other is not None
+            for shard in shards_of(other, self.client)
+        }
+        readers = [
+            id_,
+            *(below for below in fragments_below(plan, self.client) if below not in kept),
+        ]
         for collection in collections_of(plan):
             known = self.catalog.items.get(collection)
             if known is not None and known.shard is not None:
                 for reader in readers:
                     self.client.open_critical_since(known.shard, holder_of(reader)).release()
-        for shard in shards_of(plan):
+        for shard in shards_of(plan, self.client):
             if shard not in kept:
                 self.client.finalize(shard)
-            elif shard in fragments_below(plan):
+            elif shard in fragments_below(plan, self.client):
                 self.client.open_critical_since(shard, holder_of(id_)).release()
 
     def _sweep(self) -> None:
@@ -413,8 +423,10 @@ class Coordinator:
         for item in self.catalog.items.values():
             known.add(item.shard or "")
             if _is_maintained(item) and item.plan is not None:
-                known |= set(shards_of(item.plan))
-                holders |= {holder_of(each) for each in (item.id, *fragments_below(item.plan))}
+                known |= set(shards_of(item.plan, self.client))
+                holders |= {
+                    holder_of(each) for each in (item.id, *fragments_below(item.plan, self.client))
+                }
         stored = self.client.consensus.keys()
         for shard in filter(is_ours, stored):
             state = self.client.state(shard)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidemark.compute.delta import body_sql, probes
 from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
-from tidemark.compute.fragments import Fragment, fragments_of
+from tidemark.compute.fragments import Fragment, Piece, Recursive, fragments_of, round_of
 from tidemark.compute.plan import (
     Constant,
     Filter,
@@ -57,15 +57,25 @@ def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
 
 def delta_lines(plan: Plan, names: dict[str, str]) -> list[str]:
     """What is kept, what is probed, and the SQL of a tick, fragment by fragment."""
-    fragments = fragments_of(plan)
-    jobs = sum(_jobs(fragment.shape) for fragment in fragments)
+    pieces = fragments_of(plan)
+    jobs = sum(_jobs(piece.shape) for piece in pieces if isinstance(piece, Fragment))
+    rounds = ", and those of each round" if any(isinstance(p, Recursive) for p in pieces) else ""
     lines = [
         "Maintained incrementally: yes",
-        f"Spark jobs per tick: at most {jobs}; none when nothing changed",
+        f"Spark jobs per tick: at most {jobs}{rounds}; none when nothing changed",
     ]
-    for fragment in fragments:
-        last = fragment is fragments[-1]
-        lines += ["", f"Fragment {'of the view itself' if last else fragment.id}:"]
+    for piece in pieces:
+        last = piece is pieces[-1]
+        lines += ["", f"Fragment {'of the view itself' if last else piece.id}:"]
+        lines += [f"  {line}" for line in _piece_lines(piece, names)]
+    return lines
+
+
+def _piece_lines(piece: Piece, names: dict[str, str]) -> list[str]:
+    if isinstance(piece, Fragment):
+        return _fragment_lines(piece, names)
+    lines = [f"Recursion, at most {piece.limit} rounds; each of them:"]
+    for fragment in round_of(piece, round_of(piece, None)).fragments:
         lines += [f"  {line}" for line in _fragment_lines(fragment, names)]
     return lines
 

@@ -1,0 +1,262 @@
+"""WITH MUTUALLY RECURSIVE, maintained: fragments for each round, and as many rounds as it takes.
+
+    X0 = nothing    X1 = f(X0)    X2 = f(X1)    ...    Xk = f(Xk-1) = Xk-1: the fixpoint
+
+A round is ordinary fragments over the round before, kept up to date like any others: a change costs
+what it changes in each round, and nothing in rounds that it does not reach. The result is the last
+round's, copied to shards of its own, so that readers need not know how many there are.
+
+In a tick all rounds follow their inputs to `upper`. The last two were equal at every time before
+`lower`; they still are if they changed alike since. If they did not, one more round is made, as of
+before the interval, where it equals the last; and so on. Rounds are never taken away while it runs:
+one more than needed changes nothing.
+
+At the limit the result is what it is, or beside it an error, which goes away when a change brings
+the fixpoint back within reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+import structlog
+
+from tidemark.compute.dataflow import holder_of, state_shards
+from tidemark.compute.fragments import Fragment, Recursive, Round, round_of
+from tidemark.compute.sink import Sink
+from tidemark.frontier import Frontier
+from tidemark.persist import DIFF, ERR, TIME, PersistClient
+from tidemark.persist.updates import concat, consolidate, negate, row_names
+from tidemark.types import arrow_schema
+
+log = structlog.get_logger("dataflow")
+
+
+class Stage(Protocol):
+    """A fragment's dataflow that others may use, too."""
+
+    def start(self, as_of: int) -> None: ...
+
+    def advance(self, upper: Frontier) -> None: ...
+
+
+class Recursion:
+    """Keeps the bindings of `recursive`, each in one of `shards`.
+
+    `acquire` gives a fragment's dataflow and `release` takes it back; `name` is what a fragment's
+    shard is called.
+    """
+
+    def __init__(
+        self,
+        id_: str,
+        recursive: Recursive,
+        *,
+        inputs: Mapping[str, str],
+        shards: tuple[str, ...],
+        client: PersistClient,
+        acquire: Callable[[Fragment], Stage],
+        release: Callable[[Any], None],
+        name: Callable[[str], str],
+    ):
+        self.id = id_
+        self.shards = shards
+        self.ticks = 0
+        self._recursive = recursive
+        self._client = client
+        self._inputs = tuple(inputs[each] for each in recursive.inputs)
+        self._acquire = acquire
+        self._release = release
+        self._name = name
+        self._rounds: list[Round] = []
+        self._stages: list[Stage] = []
+        self._holder = holder_of(id_)
+        self._lower = Frontier.MIN
+        self._sinks = [
+            Sink(client, shard, schema=arrow_schema(get.columns))
+            for shard, get in zip(shards, recursive.results().values(), strict=True)
+        ]
+
+    @property
+    def lower(self) -> Frontier:
+        """Everything before this is computed and durable."""
+        return self._lower
+
+    def start(self, as_of: int) -> None:
+        """Resume from the shards, or find the fixpoint as of `as_of`."""
+        lower = min(sink.upper for sink in self._sinks)
+        inputs = [self._client.open_reader(shard) for shard in self._inputs]
+        if lower.time and all(r.since <= Frontier(lower.time - 1) for r in inputs):
+            as_of = lower.time - 1
+            for sink in self._sinks:
+                sink.start(lower)
+        else:
+            as_of = max(as_of, *(reader.since.time or 0 for reader in inputs))
+            lower = Frontier.MIN
+            for sink in self._sinks:
+                sink.start(lower)
+        self._lower = Frontier(as_of + 1)
+        self._hold()
+        self._one_more(as_of)
+        # Those that are there already are needed, or were.
+        while self._known(round_of(self._recursive, self._rounds[-1])):
+            self._one_more(as_of)
+        while not self._settled_at(as_of):
+            self._one_more(as_of)
+        if not lower.time:
+            for at, sink in enumerate(self._sinks):
+                found = self._reader(self._rounds[-1], at).snapshot(as_of)
+                sink.desire(_shaped(found, sink.schema), self._lower)
+            self._complain([as_of], was=False)
+            self._flush()
+        log.info("recursion started", dataflow=self.id, as_of=as_of, rounds=len(self._rounds))
+
+    def tick(self, upper: Frontier) -> Frontier:
+        lower = self._lower
+        assert lower.time
+        for stage in self._stages:
+            stage.advance(upper)
+        while not self._settled(lower, upper):
+            self._one_more(lower.time - 1)
+            for stage in self._stages:
+                stage.advance(upper)
+        times = set()
+        for at, sink in enumerate(self._sinks):
+            found = self._reader(self._rounds[-1], at).updates(lower, upper)
+            times |= set(found[TIME].to_pylist())
+            sink.desire(_shaped(found, sink.schema), upper)
+        self._complain(sorted(times), was=self._unsettled_before())
+        self._flush()
+        self._lower = upper
+        self._hold()
+        self.ticks += bool(times)
+        return upper
+
+    def stop(self) -> None:
+        for stage in self._stages:
+            self._release(stage)
+
+    # Rounds.
+
+    def _one_more(self, as_of: int) -> None:
+        made = round_of(self._recursive, self._rounds[-1] if self._rounds else None)
+        for fragment in made.fragments:
+            stage = self._acquire(fragment)
+            self._stages.append(stage)
+            stage.start(as_of)
+            stage.advance(Frontier(as_of + 1))
+        self._rounds.append(made)
+
+    def _known(self, made: Round) -> bool:
+        shards = [self._name(get.id) for get in made.made.values()]
+        return all(self._client.state(shard).upper.time for shard in shards)
+
+    def _settled_at(self, as_of: int) -> bool:
+        """Whether the last two rounds are the same at `as_of`."""
+        return self._at_limit or (
+            len(self._rounds) > 1
+            and not any(
+                self._difference(at, lambda reader: reader.snapshot(as_of)).num_rows
+                for at in range(len(self._sinks))
+            )
+        )
+
+    def _settled(self, lower: Frontier, upper: Frontier) -> bool:
+        """Whether the last two rounds changed alike."""
+        return self._at_limit or not any(
+            self._difference(at, lambda reader: reader.updates(lower, upper)).num_rows
+            for at in range(len(self._sinks))
+        )
+
+    @property
+    def _at_limit(self) -> bool:
+        return len(self._rounds) >= self._recursive.limit
+
+    def _difference(self, at: int, read: Callable) -> pa.Table:
+        """What binding `at` has in the last round more (or less) than in the one before."""
+        schema = self._sinks[at].schema
+        last = read(self._reader(self._rounds[-1], at))
+        parts = [_shaped(last, schema)]
+        if len(self._rounds) > 1:
+            before = read(self._reader(self._rounds[-2], at))
+            parts.append(_shaped(negate(before), schema))
+        return consolidate(concat(parts, schema))
+
+    def _reader(self, made: Round, at: int):
+        get = list(made.made.values())[at]
+        return self._client.open_reader(self._name(get.id))
+
+    def _complain(self, times: list[int], *, was: bool) -> None:
+        """An error wherever in the interval the last round is not the fixpoint."""
+        limit = self._recursive.limit
+        if not self._at_limit or self._recursive.return_at_limit or not times:
+            return
+        message = f"recursion limit of {limit} reached"
+        changes = []
+        for time in times:
+            is_ = any(
+                self._difference(at, lambda reader, t=time: reader.snapshot(t)).num_rows
+                for at in range(len(self._sinks))
+            )
+            if is_ != was:
+                changes.append((time, 1 if is_ else -1))
+            was = is_
+        if changes:
+            sink = self._sinks[0]
+            nulls = {
+                name: pa.nulls(len(changes), sink.schema.field(name).type)
+                for name in row_names(sink.schema)
+            }
+            errors = pa.table(
+                {
+                    **nulls,
+                    TIME: [time for time, _ in changes],
+                    DIFF: [diff for _, diff in changes],
+                    ERR: [message] * len(changes),
+                }
+            )
+            sink.desire(errors.select(sink.schema.names).cast(sink.schema), sink.desired)
+
+    def _unsettled_before(self) -> bool:
+        """Whether the result was in error at the end of the interval before."""
+        if not self._at_limit:
+            return False
+        assert self._lower.time
+        found = self._client.open_reader(self.shards[0]).snapshot(self._lower.time - 1)
+        return any(message is not None for message in found[ERR].to_pylist())
+
+    def _flush(self) -> None:
+        for sink in self._sinks:
+            sink.flush()
+
+    def _hold(self) -> None:
+        """Rounds that are still to come begin before the next interval."""
+        assert self._lower.time
+        since = Frontier(self._lower.time - 1)
+        rounds = [self._name(get.id) for made in self._rounds for get in made.made.values()]
+        for shard in (*self._inputs, *rounds, *self.shards):
+            self._client.open_critical_since(shard, self._holder).downgrade(since)
+
+
+def rounds_kept(
+    recursive: Recursive, client: PersistClient, name: Callable[[str], str]
+) -> Iterator[str]:
+    """The shards of all rounds that there are."""
+    made: Round | None = None
+    while True:
+        made = round_of(recursive, made)
+        shards = [
+            name(shard)
+            for fragment in made.fragments
+            for shard in (fragment.id, *state_shards(fragment))
+        ]
+        if not any(client.state(shard).upper.time for shard in shards):
+            return
+        yield from shards
+
+
+def _shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Updates of one round as updates of the result: columns are the same by position."""
+    return table.select(schema.names).cast(schema)
