@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from queries import Query
 
 from tidemark.compute import dataflow
-from tidemark.compute.dataflow import state_shards
 from tidemark.compute.peek import run_peek
 from tidemark.compute.protocol import Peek
+from tidemark.compute.view import shards_of
 from tidemark.errors import AsOfBeforeSince, DataError
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, Appended, PersistClient
@@ -281,15 +281,16 @@ def test_replicas_take_turns(
         first, second = (one, two) if at % 2 else (two, one)
         if at % 3 == 2:
             # The second gets its turn when the first has computed, but not yet written.
-            flush = type(first)._flush
+            last = first.dataflows[-1]
+            flush = type(last)._flush
 
-            def in_between(first=first, second=second, flush=flush) -> None:
+            def in_between(last=last, second=second, flush=flush) -> None:
                 second.tick(second.input_upper())
-                flush(first)
+                flush(last)
 
-            first._flush = in_between
+            last._flush = in_between
             first.tick(first.input_upper())
-            del first._flush
+            del last._flush
         elif at % 3 == 1:
             first.tick(first.input_upper())  # The second stays behind.
         else:
@@ -417,7 +418,7 @@ def test_a_spoiled_output_is_corrected_from_scratch(
         wrong.column_names.index(TIME), TIME, pa.array([spoiled, spoiled], pa.int64())
     )
     writer.compare_and_append(wrong, lower=Frontier(spoiled), upper=Frontier(spoiled + 1))
-    if not state_shards(view.id, view.plan):
+    if not shards_of(view.plan, client):
         return  # Its output is all that it could resume from: it has no scratch to begin from.
     again = make(history, sql, id_="afresh")
     again.output, again.expected = view.output, view.expected

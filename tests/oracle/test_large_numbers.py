@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidemark.compute.arrangements import Arrangements
-from tidemark.compute.dataflow import Dataflow
+from tidemark.compute.fragments import fragments_of
 from tidemark.compute.plan import Get
-from tidemark.compute.shape import shape_of
 from tidemark.compute.sql import parse_query, plan_query
+from tidemark.compute.view import Flows, View
 from tidemark.errors import Unsupported
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, PersistClient, as_updates
@@ -34,15 +34,13 @@ def view_after(
     """The view's rows and errors after each step of (value, diff) changes."""
     writer = client.open_writer("t", schema=arrow_schema(COLUMNS))
     writer.advance_upper(Frontier(1))
-    dataflow = Dataflow(
+    dataflow = View(
         "v",
         plan_query(parse_query(sql), Tables(), view=True),
         inputs={"t": "t"},
         output="v",
         as_of=0,
-        client=client,
-        spark=spark,
-        arrangements=Arrangements(client, folder),
+        flows=Flows(client, spark, Arrangements(client, folder)),
     )
     dataflow.start()
     found = []
@@ -94,5 +92,5 @@ def test_sums_that_could_not_hold_their_terms_are_refused() -> None:
             return Get("t", (Column("n", numeric(38, 30)), Column("m", numeric(30, 28))))
 
     with pytest.raises(Unsupported, match="too few digits"):
-        shape_of(plan_query(parse_query("SELECT sum(n) AS v FROM t"), Wide(), view=True))
-    shape_of(plan_query(parse_query("SELECT sum(m) AS v FROM t"), Wide(), view=True))
+        fragments_of(plan_query(parse_query("SELECT sum(n) AS v FROM t"), Wide(), view=True))
+    fragments_of(plan_query(parse_query("SELECT sum(m) AS v FROM t"), Wide(), view=True))
