@@ -24,7 +24,7 @@ SQL applies every predicate again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -32,6 +32,7 @@ from tidemark.compute.expr import Expr
 from tidemark.compute.plan import Get
 from tidemark.compute.render_expr import error, value
 from tidemark.compute.shape import Block, Shape, edges
+from tidemark.compute.spell import located, values_sql
 
 PRIOR = -1
 END_OF_TIME = 2**31 - 1
@@ -110,8 +111,11 @@ def block_sql(block: Block, first: int = 0, *, small: bool) -> str:
         return f"l{leaf}.c{index - block.offset(leaf)}"
 
     time = f"greatest({', '.join(f'{a}._t' for a in aliases)})" if len(aliases) > 1 else "l0._t"
-    args = [arg for flat in block.flat for arg in flat.args]
-    errors = [error(expr, column) for expr in (*args, *block.predicates, *block.outputs)]
+    errors = [
+        located(failed, expr, block.name_of, column)
+        for expr in block.expressions
+        if (failed := error(expr, column)) is not None
+    ]
     where = [holds(predicate, column) for predicate in block.predicates]
     count = " * ".join(f"{alias}._d" for alias in aliases)
     select = [
@@ -159,11 +163,10 @@ def holds(predicate: Expr, column: Callable[[int], str]) -> str:
     return f"({passed})" if failed is None else f"(({failed}) IS NOT NULL OR ({passed}))"
 
 
-def first_error(errors: list[str | None]) -> str:
-    found = [error for error in errors if error is not None]
-    if not found:
+def first_error(errors: list[str]) -> str:
+    if not errors:
         return "CAST(NULL AS STRING)"
-    return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
+    return errors[0] if len(errors) == 1 else f"coalesce({', '.join(errors)})"
 
 
 def finished(
@@ -171,18 +174,21 @@ def finished(
     predicates: tuple[Expr, ...],
     column: Callable[[int], str],
     failed: str | None = None,
+    group: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The select list of a tail's end: o0.., `_keep`, `_err`.
 
     A group that a predicate drops does not fail; one that has `failed` already does.
     """
     errors = [error(expr, column) for expr in (*predicates, *outputs)]
-    found = first_error(errors)
+    found = first_error([text for text in errors if text is not None])
     if predicates:
         passes = " AND ".join(holds(expr, column) for expr in predicates)
         found = f"CASE WHEN {passes} THEN {found} END"
     if failed is not None:
         found = f"coalesce({failed}, {found})"
+    if group and (failed is not None or any(errors)):
+        found = f"concat({found}, ' in the group where ', {values_sql(group)})"
     keep = [f"coalesce({value(expr, column)}, false)" for expr in predicates]
     return [
         *(f"{value(expr, column)} AS o{i}" for i, expr in enumerate(outputs)),

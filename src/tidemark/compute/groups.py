@@ -108,7 +108,7 @@ def _windowed(shape: Shape, tail: Windowed) -> tuple[list[str], bool]:
         made.append(f"{plain} AS x{i}")
         if failed is not None:
             failures.append(failed)
-    made.append(f"{first_error(list(failures))} AS _failed")
+    made.append(f"{first_error(failures)} AS _failed")
     rows = [
         "singles AS (\n  SELECT * FROM contents"
         " LATERAL VIEW explode(array_repeat(1, CAST(_n AS INT))) x AS _one)",
@@ -142,7 +142,7 @@ def _whole(shape: Shape, tail: Whole) -> tuple[list[str], bool]:
         failed = whole_error(agg, args, passes)
         if failed is not None:
             failures.append(failed)
-    measured.append(f"{first_error(list(failures))} AS _failed")
+    measured.append(f"{first_error(failures)} AS _failed")
     names = [column.name for column in acc.columns]
     source = "contents LATERAL VIEW explode(array_repeat(1, CAST(_n AS INT))) x AS _one"
     if not keys:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tidemark.compute.accumulators import Accumulators, accumulators, finish
 from tidemark.compute.delta import END_OF_TIME, PRIOR, finished, leaf_sql, window
 from tidemark.compute.shape import Reduction, Shape
+from tidemark.compute.spell import spelled
 
 
 def reduce_sql(shape: Shape, *, small: bool) -> str:
@@ -53,7 +54,7 @@ def reduce_sql(shape: Shape, *, small: bool) -> str:
     predicates = finish(shape.predicates, tail, acc)
     select = [
         *names,
-        *finished(outputs, predicates, names.__getitem__),
+        *finished(outputs, predicates, names.__getitem__, group=_named(shape, keys)),
         "s._t AS _t",
         "s._d AS _d",
     ]
@@ -66,6 +67,13 @@ def reduce_sql(shape: Shape, *, small: bool) -> str:
         + f"\nFROM {versions} LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d"
         + f"\nWHERE s._t >= 0 AND {exists}"
     )
+
+
+def _named(shape: Shape, keys: list[str]) -> dict[str, str]:
+    """The keys by what they are in the first block."""
+    block = shape.blocks[0]
+    names = [spelled(expr, block.name_of) for expr in block.outputs[: len(keys)]]
+    return dict(zip(names, keys, strict=True))
 
 
 def _extreme_ctes(

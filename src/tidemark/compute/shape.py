@@ -73,6 +73,13 @@ class Block(msgspec.Struct, frozen=True):
         leaf = self.leaf_of(column)
         return self.leaves[leaf].columns[column - self.offset(leaf)].type
 
+    def name_of(self, column: int) -> str:
+        made = [column.name for flat in self.flat for column in flat.made]
+        if column >= self.width:
+            return made[column - self.width]
+        leaf = self.leaf_of(column)
+        return self.leaves[leaf].columns[column - self.offset(leaf)].name
+
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """Everything that refers to columns."""

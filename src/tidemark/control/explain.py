@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tidemark.compute.delta import body_sql, probes
-from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
 from tidemark.compute.fragments import Fragment, Piece, Recursive, fragments_of, round_of
 from tidemark.compute.plan import (
     Constant,
@@ -18,6 +17,7 @@ from tidemark.compute.plan import (
 )
 from tidemark.compute.run import tail_sql
 from tidemark.compute.shape import Shape
+from tidemark.compute.spell import spelled
 from tidemark.compute.tails import tail_of
 
 
@@ -113,19 +113,3 @@ def _arrangements(shape: Shape, names: dict[str, str]) -> list[str]:
                     by = f"by ({key})" if key else "read whole: no equality leads to it"
                     found.add(f"{names.get(get.id, get.id)} {by}")
     return sorted(found)
-
-
-def spelled(expr: Expr) -> str:
-    match expr:
-        case Col(index=index):
-            return f"#{index}"
-        case Lit(value=None):
-            return "NULL"
-        case Lit(value=value, type=type_):
-            return str(value) if type_.is_number else f"'{value}'"
-        case Cast(arg=arg, type=type_):
-            return f"{spelled(arg)}::{type_}"
-        case Call(fn=fn, args=(left, right)) if not fn[0].isalnum() or fn in ("and", "or"):
-            return f"({spelled(left)} {fn} {spelled(right)})"
-        case Call(fn=fn, args=args):
-            return f"{fn}({', '.join(map(spelled, args))})"
