@@ -56,8 +56,6 @@ class Tables:
         try:
             with self._connection.transaction():
                 self._connection.execute(f"SET LOCAL search_path TO {state}")
-                # No time of the machine's may decide an answer; a query that hangs is no use.
-                self._connection.execute("SET LOCAL statement_timeout TO '5s'")
                 cursor = self._connection.execute(sql.encode())
                 found = Counter(tuple(normal(value) for value in row) for row in cursor)
                 oids = tuple(column.type_code for column in cursor.description or ())
@@ -105,5 +103,6 @@ def database(uri: str) -> str:
 def tables_of(uri: str, history: History) -> Iterator[Tables]:
     with psycopg.connect(uri) as connection:
         connection.execute("SET timezone TO 'UTC'")
+        connection.execute("SET statement_timeout TO '20s'")
         yield Tables(connection, history)
         connection.rollback()
