@@ -153,9 +153,6 @@ def aggregate(
             "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list",
             sqlstate="42P10",
         )
-    for order in order_by:
-        if order.expr.type == JSONB:
-            raise Unsupported("ORDER BY jsonb is not supported", hint="order by parts of it")
     distinct = distinct and rule.distinct_matters
     if rule.kind == "whole":
         return Aggregate(fn, typed, type_, distinct, filter, order_by)

@@ -35,6 +35,7 @@ from tidemark.compute.plan import (
     Union,
     Window,
 )
+from tidemark.compute.table_functions import generator
 from tidemark.errors import Unsupported
 
 Relation = Callable[[Get], str]
@@ -102,28 +103,8 @@ def _outputs(outputs: Iterable[Expr]) -> str:
 def _flat_map(plan: FlatMap, source: str) -> str:
     at = len(plan.input.columns)
     made = listed(f"c{at + i}" for i in range(len(plan.made)))
-    args = [checked(arg) for arg in plan.args]
-    return (
-        f"SELECT {selected(names_of(plan.columns))} FROM ({source})"
-        f" LATERAL VIEW {_generator(plan.fn, args)} made AS {made}"
-    )
-
-
-def _generator(fn: str, args: list[str]) -> str:
-    """A Spark generator with no rows where PostgreSQL's has none; Spark's sequence would count
-    down by itself."""
-    match fn, args:
-        case "generate_series", [start, stop]:
-            return f"explode(CASE WHEN {start} <= {stop} THEN sequence({start}, {stop}) END)"
-        case "generate_series", [start, stop, step]:
-            runs = f"CASE WHEN {step} > 0 THEN {start} <= {stop} ELSE {start} >= {stop} END"
-            error = f"WHEN {step} = 0 THEN raise_error('step size cannot equal zero')"
-            series = f"sequence({start}, {stop}, {step})"
-            return f"explode(CASE {error} WHEN {runs} THEN {series} END)"
-        case "unnest", [array]:
-            return f"explode({array})"
-        case _:
-            raise Unsupported(f"{fn} is not supported in FROM")
+    rows = generator(plan.fn, [checked(arg) for arg in plan.args], len(plan.made))
+    return f"SELECT {selected(names_of(plan.columns))} FROM ({source}) LATERAL VIEW {rows} made AS {made}"
 
 
 def _join(plan: Join, sides: list[str]) -> str:

@@ -441,6 +441,8 @@ FUNCTIONS: dict[str, tuple[Overload, ...]] = {
     "is false": (Overload("boolean", BOOLEAN, "({0} IS FALSE)"),),
     "is not false": (Overload("boolean", BOOLEAN, "({0} IS NOT FALSE)"),),
     "coalesce": (Overload("any ...", _same, "coalesce({all})"),),
+    # Not for users: fails with its second argument where the first is true.
+    "raise if": (Overload("boolean text", BOOLEAN, "{0}", (Failure("{0}", "{1}"),)),),
     # Text
     "||": (Overload("text text", TEXT, "concat({0}, {1})"),),
     "lower": (Overload("text", TEXT, "lower({0})"),),

@@ -15,6 +15,7 @@ from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.materialize import Materialize
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token
+from sqlglot.tokens import TokenType
 
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import SqlType, numeric, type_named
@@ -33,6 +34,40 @@ class TidemarkSql(Materialize):
         FUNCTION_PARSERS = {  # noqa: RUF012
             name: Materialize.Parser.FUNCTION_PARSERS[name] for name in _OWN_GRAMMAR
         }
+
+        def _parse_with(self, skip_with_token: bool = False) -> exp.With | None:
+            index = self._index
+            is_with = skip_with_token or self._match(TokenType.WITH)
+            if not (is_with and self._match_text_seq("MUTUALLY", "RECURSIVE")):
+                self._retreat(index)
+                return super()._parse_with(skip_with_token)
+            limit, returns = self._parse_recursion_limit()
+            with_ = exp.With(expressions=self._parse_csv(self._parse_recursive_binding))
+            for name, part in (("mutually", True), ("limit", limit), ("return_at_limit", returns)):
+                with_.set(name, part)
+            return with_
+
+        def _parse_recursion_limit(self) -> tuple[int | None, bool]:
+            """`(RETURN AT RECURSION LIMIT n)`, `(ERROR AT RECURSION LIMIT n)`, or nothing."""
+            if not self._match(TokenType.L_PAREN):
+                return None, False
+            returns = bool(self._match_text_seq("RETURN", "AT"))
+            if not returns:
+                self._match_text_seq("ERROR", "AT")
+            if not self._match_text_seq("RECURSION", "LIMIT"):
+                self.raise_error("Expected RECURSION LIMIT")
+            limit = self._parse_number()
+            if limit is None or not limit.name.isdigit() or limit.name == "0":
+                self.raise_error("Expected a positive number")
+            self._match_r_paren()
+            return int(limit.name) if limit is not None else None, returns
+
+        def _parse_recursive_binding(self) -> exp.CTE:
+            name = self._parse_id_var()
+            columns = self._parse_wrapped_csv(self._parse_field_def)
+            self._match(TokenType.ALIAS)
+            query = self._parse_wrapped(self._parse_statement)
+            return exp.CTE(this=query, alias=exp.TableAlias(this=name, columns=columns))
 
 
 DIALECT = TidemarkSql()

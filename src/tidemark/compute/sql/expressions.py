@@ -6,8 +6,8 @@ key expressions and these columns into columns of the `Reduce`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -18,9 +18,12 @@ from tidemark.compute.functions import call, cast
 from tidemark.compute.literals import UNKNOWN, number_literal
 from tidemark.compute.plan import Aggregate, Order
 from tidemark.compute.sql.dialect import identifier, parameter_number, sql_type
+from tidemark.compute.sql.over import FUNCTIONS as WINDOW_FUNCTIONS
+from tidemark.compute.sql.over import plan_over
 from tidemark.compute.sql.scope import Scope
+from tidemark.compute.sql.windows import WindowCall
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import BOOLEAN
+from tidemark.types import BOOLEAN, JSONB
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -42,7 +45,6 @@ _BINARY: dict[type[exp.Expr], str] = {
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
-    exp.Window: ("window functions", "aggregate with GROUP BY and join the result instead"),
     exp.WithinGroup: ("ordered-set aggregates", "use count, sum, avg, min or max"),
     exp.Distinct: ("DISTINCT in a function that is not an aggregate", "leave it out"),
     exp.Order: ("ORDER BY in a function that is not an aggregate", "leave it out"),
@@ -83,7 +85,9 @@ class Expressions:
     """Plans the expressions of one clause, e.g. `WHERE`, over the columns of `scope`.
 
     `aggregates` collects the aggregates met; None where the clause allows none. `session` gives
-    values to functions like `now()` that are constant within one query.
+    values to functions like `now()` that are constant within one query. `windows` collects window
+    functions, None where there may be none; `named_windows` are those of the WINDOW clause.
+    `subqueries` plans what is more than an expression (it gives None for anything else).
     """
 
     scope: Scope
@@ -91,9 +95,14 @@ class Expressions:
     params: tuple[Lit, ...] = ()
     session: Mapping[str, Lit] = field(default_factory=dict)
     aggregates: list[Aggregate] | None = None
+    windows: list[WindowCall] | None = None
+    subqueries: Callable[[exp.Expr, Expressions], Expr | None] | None = None
+    named_windows: Mapping[str, exp.Window] = field(default_factory=dict)
 
     def plan(self, node: exp.Expr) -> Expr:
         """The typed expression; a quoted literal without context stays UNKNOWN."""
+        if self.subqueries is not None and (made := self.subqueries(node, self)) is not None:
+            return made
         kind = type(node)
         if kind in _BINARY:
             return self._binary(node)
@@ -142,6 +151,8 @@ class Expressions:
                 return call("strpos", (self.plan(text), self.plan(node.args["substr"])))
             case exp.Anonymous():
                 return self._function(node)
+            case exp.Window():
+                return plan_over(node, self, self.named_windows)
             case exp.Filter():
                 return self._filtered(node)
             case exp.Dot(this=exp.Identifier() as schema, expression=exp.Anonymous() as function):
@@ -264,6 +275,8 @@ class Expressions:
 
     def _function(self, node: exp.Anonymous) -> Expr:
         name = identifier(node.this)
+        if name in WINDOW_FUNCTIONS:
+            raise SqlError(f"window function {name} requires an OVER clause", sqlstate="42809")
         if is_aggregate(name):
             return self._aggregate(name, node.expressions)
         if name in CLOCK_FUNCTIONS or name in SESSION_FUNCTIONS:
@@ -299,7 +312,7 @@ class Expressions:
                 f"aggregate functions are not allowed in {self.clause}", sqlstate="42803"
             )
         try:
-            planned = self._aggregate_call(name, nodes, where)
+            planned = self.aggregate_call(name, nodes, where)
         except SqlError as nested:
             if "not allowed in an aggregate" in nested.message:
                 raise SqlError(
@@ -309,11 +322,11 @@ class Expressions:
         expr = composed(planned, self._aggregated)
         return expr if expr is not None else self._aggregated(planned)
 
-    def _aggregate_call(
-        self, name: str, nodes: list[exp.Expr], where: exp.Expr | None
-    ) -> Aggregate:
-        """`name([DISTINCT] args [ORDER BY ...]) [FILTER (WHERE ...)]`."""
-        inner = Expressions(self.scope, "an aggregate", self.params, self.session)
+    def aggregate_call(self, name: str, nodes: list[exp.Expr], where: exp.Expr | None) -> Aggregate:
+        """`name([DISTINCT] args [ORDER BY ...]) [FILTER (WHERE ...)]`, not placed anywhere yet."""
+        inner = self
+        if self.clause != "a window":  # whose aggregates are of aggregates
+            inner = replace(self, clause="an aggregate", aggregates=None, windows=None)
         order_by: tuple[Order, ...] = ()
         if nodes and isinstance(nodes[-1], exp.Order):
             order_by = inner.orders(nodes[-1])
@@ -323,8 +336,7 @@ class Expressions:
             nodes = nodes[0].expressions
         passes = None
         if where is not None:
-            filtering = Expressions(self.scope, "FILTER", self.params, self.session)
-            passes = filtering.predicate(where)
+            passes = replace(inner, clause="FILTER").predicate(where)
         if len(nodes) == 1 and isinstance(nodes[0], exp.Star):
             if name != "count" or distinct:
                 raise SqlError(f"{name}(*) is not an aggregate", sqlstate="42883")
@@ -351,7 +363,10 @@ class Expressions:
             nulls_first = ordered.args.get("nulls_first")
             # Nulls are the largest values: only what differs from that needs saying.
             told = None if nulls_first in (None, descending) else bool(nulls_first)
-            found.append(Order(settled(self.plan(ordered.this)), descending, told))
+            expr = settled(self.plan(ordered.this))
+            if expr.type == JSONB:
+                raise Unsupported("ORDER BY jsonb is not supported", hint="order by parts of it")
+            found.append(Order(expr, descending, told))
         return tuple(found)
 
 
