@@ -44,6 +44,7 @@ from tidemark.compute.sql.decorrelate import COUNT, exists, scalar
 from tidemark.compute.sql.dialect import identifier
 from tidemark.compute.sql.expressions import Expressions
 from tidemark.compute.sql.lowering import ONE_ROW, joined, plain
+from tidemark.compute.sql.simplify import without_padding
 from tidemark.compute.table_functions import TABLE_FUNCTIONS, typed_call
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import BIGINT, BOOLEAN, INTEGER, SqlType
@@ -212,12 +213,12 @@ class Pending:
     def filtered(self, plan: Plan, predicate: Expr, change: Change | None = None) -> Plan:
         """The rows of `plan` for which `predicate` (changed already) is true."""
         if not list(_marks([predicate])):
-            return Filter(plan, predicate)
+            return Filter(without_padding(plan, predicate), predicate)
         width = len(plan.columns)
         parts = conjuncts(predicate)
         simple = [part for part in parts if not list(_marks([part]))]
         if simple:
-            plan = Filter(plan, _all(simple))
+            plan = Filter(without_padding(plan, _all(simple)), _all(simple))
         rest: list[Expr] = []
         for part in parts:
             if part in simple:
@@ -229,7 +230,7 @@ class Pending:
                 plan = made
         if rest:
             plan, values = self.attached(plan, rest, change)
-            plan = Filter(plan, _all(values))
+            plan = Filter(without_padding(plan, _all(values)), _all(values))
         return narrowed(plan, width)
 
     def _joined(self, plan: Plan, part: Expr, change: Change | None) -> Plan | None:
