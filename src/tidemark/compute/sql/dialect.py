@@ -14,8 +14,7 @@ from typing import Any
 from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.materialize import Materialize
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokenizer_core import Token
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import SqlType, numeric, type_named
@@ -46,6 +45,16 @@ class TidemarkSql(Materialize):
             for name, part in (("mutually", True), ("limit", limit), ("return_at_limit", returns)):
                 with_.set(name, part)
             return with_
+
+        def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+            """`a JOIN b` without a condition must not look like `a, b`."""
+            comma = self._curr is not None and self._curr.token_type == TokenType.COMMA
+            join = super()._parse_join(*args, **kwargs)
+            if isinstance(join, exp.Join) and not comma:
+                conditions = ("side", "kind", "method", "on", "using")
+                if not any(join.args.get(part) for part in conditions):
+                    join.set("kind", "INNER")
+            return join
 
         def _parse_recursion_limit(self) -> tuple[int | None, bool]:
             """`(RETURN AT RECURSION LIMIT n)`, `(ERROR AT RECURSION LIMIT n)`, or nothing."""

@@ -376,7 +376,13 @@ def _changed(sub: Plan, change: Change | None) -> Plan:
     def place(col: Col) -> Expr:
         if level_of(col) != 1:
             return col
-        return outward(change(Col(outer_index(col), col.type)))
+        try:
+            return outward(change(Col(outer_index(col), col.type)))
+        except SqlError as ungrouped:
+            name = ungrouped.message.split('"')[1]
+            raise SqlError(
+                f'subquery uses ungrouped column "{name}" from outer query', sqlstate="42803"
+            ) from None
 
     return map_outer(sub, place)
 
