@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from tidemark.compute.casts import settled
 from tidemark.compute.expr import TRUE, Call, Col, Expr, Lit, conjuncts, substitute, walk
-from tidemark.compute.functions import call
+from tidemark.compute.functions import call, cast
 from tidemark.compute.plan import (
     Aggregate,
     Filter,
@@ -45,9 +45,10 @@ from tidemark.compute.sql.dialect import identifier
 from tidemark.compute.sql.expressions import Expressions
 from tidemark.compute.sql.lowering import ONE_ROW, joined, plain
 from tidemark.compute.sql.simplify import without_padding
+from tidemark.compute.sql.spark_dialect import AS_FRACTION
 from tidemark.compute.table_functions import TABLE_FUNCTIONS, typed_call
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import BIGINT, BOOLEAN, INTEGER, SqlType
+from tidemark.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, SqlType
 
 SUBQUERY_BASE = 2_000_000
 GROUPING_BASE = 3_000_000
@@ -102,6 +103,9 @@ class Pending:
                 return self._quantified("any", "=", operand, query, planner)
             case exp.Binary() if type(node) in _OPERATORS:
                 return self._comparison(node, planner)
+            case exp.Anonymous(this=name) if name == AS_FRACTION:
+                expr = planner.plan(node.expressions[0])
+                return cast(expr, DOUBLE) if expr.type.is_integer else expr
             case exp.Anonymous() if identifier(node.this) == "grouping":
                 args = tuple(settled(planner.plan(arg)) for arg in node.expressions)
                 if args not in self.groupings:
