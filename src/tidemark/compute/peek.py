@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import ExitStack
+from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,14 +15,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.compute.batch import batch_sql
+from tidemark.compute.expr import Call, Lit
 from tidemark.compute.plan import Get, Plan, inputs_of
 from tidemark.compute.protocol import Peek
+from tidemark.compute.recursion import Recursion, is_recursive
 from tidemark.errors import Cancelled, Corruption, DataError, TidemarkError
 from tidemark.ipc import decode_table
 from tidemark.persist import DIFF, ERR, PersistClient
 from tidemark.spark.frames import SMALL_ROWS, local_frame, rows
 from tidemark.spark.session import LARGE, SMALL, session_for
-from tidemark.types import Column, arrow_schema
+from tidemark.types import BIGINT, Column, arrow_schema
 
 _SQLSTATES = (
     ("division by zero", "22012"),
@@ -51,7 +56,10 @@ def run_peek(spark: SparkSession, client: PersistClient, peek: Peek) -> pa.Table
                 frame = _rows(session, client, shard, get.columns, peek.as_of, stack)
             frame.createOrReplaceTempView(names[get])
         try:
-            found = session.sql(batch_sql(peek.plan, names.__getitem__)).toArrow()
+            plan = at_time(peek.plan, peek.as_of)
+            if is_recursive(plan):
+                plan = Recursion(session, names.__getitem__).without_recursion(plan)
+            found = session.sql(batch_sql(plan, names.__getitem__)).toArrow()
         except PySparkException as error:
             raise _explained(error) from error
     labels = [f"c{i}" for i in range(len(peek.plan.columns))]
@@ -59,6 +67,25 @@ def run_peek(spark: SparkSession, client: PersistClient, peek: Peek) -> pa.Table
         [pa.field(n, c.type.arrow) for n, c in zip(labels, peek.plan.columns, strict=True)]
     )
     return found.select(labels).cast(types) if labels else found
+
+
+def at_time(plan: Plan, as_of: int) -> Plan:
+    """The plan with `mz_now()` as the time that the query is asked about."""
+    return _replaced(plan, Lit(str(as_of), BIGINT))
+
+
+def _replaced(value: Any, now: Lit) -> Any:
+    if isinstance(value, Call) and value.fn == "mz_now":
+        return now
+    if isinstance(value, tuple):
+        items = tuple(_replaced(item, now) for item in value)
+        return items if any(map(operator.is_not, items, value)) else value
+    if isinstance(value, msgspec.Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        replaced = {name: _replaced(field, now) for name, field in fields.items()}
+        changed = {name: new for name, new in replaced.items() if new is not fields[name]}
+        return msgspec.structs.replace(value, **changed) if changed else value
+    return value
 
 
 def _rows(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.materialize import Materialize
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -19,7 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import SqlType, array_of, numeric, type_named
 
-_OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
 
 
 _INTERVAL_FIELDS = frozenset("YEAR MONTH DAY HOUR MINUTE SECOND".split())
@@ -36,7 +37,7 @@ class TidemarkSql(Materialize):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
-            name: Materialize.Parser.FUNCTION_PARSERS[name] for name in _OWN_GRAMMAR
+            name: Materialize.Parser.FUNCTION_PARSERS[name] for name in OWN_GRAMMAR
         }
 
         # What stands behind an arrow is an expression, also in a function's arguments.
@@ -69,21 +70,65 @@ class TidemarkSql(Materialize):
             self._advance()
             return exp.Var(this=self._prev.text.upper())
 
+        def _parse_with(self, skip_with_token: bool = False) -> exp.With | None:
+            index = self._index
+            is_with = skip_with_token or self._match(TokenType.WITH)
+            if not (is_with and self._match_text_seq("MUTUALLY", "RECURSIVE")):
+                self._retreat(index)
+                return super()._parse_with(skip_with_token)
+            limit, returns = self._parse_recursion_limit()
+            with_ = exp.With(expressions=self._parse_csv(self._parse_recursive_binding))
+            for name, part in (("mutually", True), ("limit", limit), ("return_at_limit", returns)):
+                with_.set(name, part)
+            return with_
+
+        def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+            """`a JOIN b` without a condition must not look like `a, b`."""
+            comma = self._curr is not None and self._curr.token_type == TokenType.COMMA
+            join = super()._parse_join(*args, **kwargs)
+            if isinstance(join, exp.Join) and not comma:
+                conditions = ("side", "kind", "method", "on", "using")
+                if not any(join.args.get(part) for part in conditions):
+                    join.set("kind", "INNER")
+            return join
+
+        def _parse_recursion_limit(self) -> tuple[int | None, bool]:
+            """`(RETURN AT RECURSION LIMIT n)`, `(ERROR AT RECURSION LIMIT n)`, or nothing."""
+            if not self._match(TokenType.L_PAREN):
+                return None, False
+            returns = bool(self._match_text_seq("RETURN", "AT"))
+            if not returns:
+                self._match_text_seq("ERROR", "AT")
+            if not self._match_text_seq("RECURSION", "LIMIT"):
+                self.raise_error("Expected RECURSION LIMIT")
+            limit = self._parse_number()
+            if limit is None or not limit.name.isdigit() or limit.name == "0":
+                self.raise_error("Expected a positive number")
+            self._match_r_paren()
+            return int(limit.name) if limit is not None else None, returns
+
+        def _parse_recursive_binding(self) -> exp.CTE:
+            name = self._parse_id_var()
+            columns = self._parse_wrapped_csv(self._parse_field_def)
+            self._match(TokenType.ALIAS)
+            query = self._parse_wrapped(self._parse_statement)
+            return exp.CTE(this=query, alias=exp.TableAlias(this=name, columns=columns))
+
 
 DIALECT = TidemarkSql()
 
 
-def tokenize(sql: str) -> list[Token]:
+def tokenize(sql: str, dialect: Dialect = DIALECT) -> list[Token]:
     try:
-        return DIALECT.tokenize(sql)
+        return dialect.tokenize(sql)
     except TokenError:
         raise SqlError(f"unterminated quoted string or comment in: {sql[-60:]}") from None
 
 
-def parse_tokens(tokens: Sequence[Token], sql: str) -> exp.Expr:
+def parse_tokens(tokens: Sequence[Token], sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
     """One query, or one expression, out of the tokens of `sql`."""
     try:
-        parser = DIALECT.parser(error_level=ErrorLevel.IMMEDIATE)
+        parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
         trees = [tree for tree in parser.parse(list(tokens), sql) if tree is not None]
     except ParseError as parse_error:
         raise syntax_error(sql, parse_error) from None
@@ -92,8 +137,8 @@ def parse_tokens(tokens: Sequence[Token], sql: str) -> exp.Expr:
     return trees[0]
 
 
-def parse_query(sql: str) -> exp.Expr:
-    tree = parse_tokens(tokenize(sql), sql)
+def parse_query(sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
+    tree = parse_tokens(tokenize(sql, dialect), sql, dialect)
     if not isinstance(tree, exp.Query | exp.Values):
         raise SqlError(f'syntax error at or near "{sql.split()[0] if sql.split() else ""}"')
     return tree

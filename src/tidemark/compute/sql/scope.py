@@ -1,12 +1,13 @@
-"""Names in scope: which relation and column of FROM a name refers to."""
+"""Names in scope: which relation and column of FROM a name refers to, here or further out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tidemark.compute.expr import Col
+from tidemark.compute.expr import Col, Expr, shift
 from tidemark.compute.plan import Get, Plan
+from tidemark.compute.sql.correlation import outward
 from tidemark.errors import SqlError
 from tidemark.types import Column
 
@@ -22,7 +23,7 @@ class Resolver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One item of FROM: its name, and its columns from `offset` on in the flat join."""
+    """One item of FROM: its name, and its columns from `offset` on in the join of all."""
 
     name: str | None
     columns: tuple[Column, ...]
@@ -30,8 +31,19 @@ class Relation:
     parts: tuple[str, ...] = ()
 
     @property
-    def cols(self) -> list[Col]:
-        return [Col(self.offset + at, column.type) for at, column in enumerate(self.columns)]
+    def shown(self) -> list[Shown]:
+        return [
+            Shown(column.name, Col(self.offset + at, column.type))
+            for at, column in enumerate(self.columns)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A column as a name finds it; what USING has merged may be more than one column."""
+
+    name: str
+    expr: Expr
 
 
 @dataclass(slots=True)
@@ -39,72 +51,101 @@ class Scope:
     """The relations of one FROM clause; `order` is what `*` shows.
 
     A column that USING merged into another is not in `order`; it can still be named through its
-    relation.
+    relation. What is not found here is looked for in `outer`, the scope of the query around.
     """
 
     relations: list[Relation] = field(default_factory=list)
-    order: list[Col] = field(default_factory=list)
+    order: list[Shown] = field(default_factory=list)
     width: int = 0
+    outer: Scope | None = None
 
-    def add(self, name: str | None, columns: tuple[Column, ...], parts: tuple[str, ...]) -> Scope:
-        """Adds a relation behind the others; returns the scope of that relation alone."""
-        if name is not None and any(relation.name == name for relation in self.relations):
-            raise SqlError(f'table name "{name}" specified more than once', sqlstate="42712")
+    def add(self, name: str | None, columns: tuple[Column, ...], parts: tuple[str, ...]) -> None:
+        """Adds a relation behind the others."""
         relation = Relation(name, columns, self.width, parts)
+        self._check_new(relation)
         self.relations.append(relation)
-        self.order += relation.cols
+        self.order += relation.shown
         self.width += len(columns)
-        return Scope([relation], relation.cols, self.width)
 
-    def column(self, parts: tuple[str, ...]) -> Col:
+    def beside(self, right: Scope) -> Scope:
+        """Both scopes, the columns of `right` behind those of this one."""
+        moved = right.moved(self.width)
+        for relation in moved.relations:
+            self._check_new(relation)
+        return Scope(
+            [*self.relations, *moved.relations],
+            [*self.order, *moved.order],
+            self.width + right.width,
+            self.outer,
+        )
+
+    def moved(self, by: int) -> Scope:
+        relations = [
+            Relation(each.name, each.columns, each.offset + by, each.parts)
+            for each in self.relations
+        ]
+        order = [Shown(each.name, shift(each.expr, by)) for each in self.order]
+        return Scope(relations, order, self.width, self.outer)
+
+    def column(self, parts: tuple[str, ...]) -> Expr:
         """The column that `x`, `t.x` or `schema.t.x` names."""
         *qualifier, name = parts
-        candidates = self._relation(tuple(qualifier)).cols if qualifier else self.order
-        found = [col for col in candidates if self.name_of(col) == name]
-        if not found:
-            shown = ".".join(parts) if qualifier else f'"{name}"'
-            raise SqlError(f"column {shown} does not exist", sqlstate="42703")
+        if qualifier:
+            relation = self._relation(tuple(qualifier))
+            if relation is None and self.outer is not None:
+                return outward(self.outer.column(parts))
+            candidates = self._known(relation, tuple(qualifier)).shown
+        else:
+            candidates = self.order
+        found = [each.expr for each in candidates if each.name == name]
         if len(found) > 1:
             raise SqlError(f'column reference "{name}" is ambiguous', sqlstate="42702")
-        return found[0]
+        if found:
+            return found[0]
+        shown = ".".join(parts) if qualifier else f'"{name}"'
+        missing = SqlError(f"column {shown} does not exist", sqlstate="42703")
+        if qualifier or self.outer is None:
+            raise missing
+        try:
+            return outward(self.outer.column(parts))
+        except SqlError as further:
+            raise (missing if further.sqlstate == "42703" else further) from None
 
-    def star(self, qualifier: tuple[str, ...] = ()) -> list[Col]:
-        return self._relation(qualifier).cols if qualifier else list(self.order)
+    def has(self, name: str | None) -> bool:
+        """Whether a column of this very FROM has that name."""
+        return any(each.name == name for each in self.order)
 
-    def name_of(self, col: Col) -> str:
-        relation = self._relation_of(col)
-        return relation.columns[col.index - relation.offset].name
+    def star(self, qualifier: tuple[str, ...] = ()) -> list[Shown]:
+        if not qualifier:
+            return list(self.order)
+        return self._known(self._relation(qualifier), qualifier).shown
 
     def qualified_name(self, col: Col) -> str:
-        relation = self._relation_of(col)
-        name = self.name_of(col)
+        relation = next(
+            each
+            for each in self.relations
+            if each.offset <= col.index < each.offset + len(each.columns)
+        )
+        name = relation.columns[col.index - relation.offset].name
         return f"{relation.name}.{name}" if relation.name else name
 
-    def merge(
-        self, left: Scope, right: Scope, names: list[str]
-    ) -> tuple[list[tuple[Col, Col]], Scope]:
-        """USING: the pairs of columns that must be equal, and what the joined scope shows."""
-        pairs = [(left.column((name,)), right.column((name,))) for name in names]
-        gone = {pair[0] for pair in pairs} | {pair[1] for pair in pairs}
-        shown = [pair[0] for pair in pairs]
-        shown += [col for col in [*left.order, *right.order] if col not in gone]
-        joined = Scope([*left.relations, *right.relations], shown, self.width)
-        before = [col for col in self.order if col not in left.order and col not in right.order]
-        self.order = before + shown
-        return pairs, joined
+    def _check_new(self, relation: Relation) -> None:
+        name = relation.name
+        if name is not None and any(each.name == name for each in self.relations):
+            raise SqlError(f'table name "{name}" specified more than once', sqlstate="42712")
 
-    def _relation(self, qualifier: tuple[str, ...]) -> Relation:
+    def _relation(self, qualifier: tuple[str, ...]) -> Relation | None:
         for relation in self.relations:
             if relation.name != qualifier[-1]:
                 continue
             if len(qualifier) > 1 and relation.parts[-len(qualifier) :] != qualifier:
                 continue
             return relation
-        raise SqlError(f'missing FROM-clause entry for table "{qualifier[-1]}"', sqlstate="42P01")
+        return None
 
-    def _relation_of(self, col: Col) -> Relation:
-        return next(
-            relation
-            for relation in self.relations
-            if relation.offset <= col.index < relation.offset + len(relation.columns)
-        )
+    def _known(self, relation: Relation | None, qualifier: tuple[str, ...]) -> Relation:
+        if relation is None:
+            raise SqlError(
+                f'missing FROM-clause entry for table "{qualifier[-1]}"', sqlstate="42P01"
+            )
+        return relation

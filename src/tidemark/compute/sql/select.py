@@ -1,36 +1,66 @@
-"""SELECT and VALUES to plans: FROM, WHERE, GROUP BY, HAVING, the select list, ORDER BY, LIMIT."""
+"""Queries to plans: SELECT, VALUES and set operations, with what stands around them.
+
+The clauses of a SELECT are planned in the order in which they are evaluated:
+
+    FROM · WHERE · GROUP BY · HAVING · window functions · the select list · DISTINCT · ORDER BY · LIMIT
+
+Expressions of all clauses are read first, because aggregates, window functions and subqueries
+collect from several of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sqlglot import exp
 
-from tidemark.compute.casts import common_type, settled
-from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
-from tidemark.compute.functions import call, cast
-from tidemark.compute.literals import UNKNOWN, number_literal
+from tidemark.compute.casts import settled
+from tidemark.compute.expr import Col, Expr, Lit, columns_of, substitute, walk
+from tidemark.compute.literals import UNKNOWN
 from tidemark.compute.plan import (
     Aggregate,
-    Constant,
-    Filter,
-    Finish,
-    Get,
-    Join,
     OrderBy,
     Plan,
     Project,
     Reduce,
+    TopK,
 )
+from tidemark.compute.sql.context import Context
+from tidemark.compute.sql.correlation import (
+    aggregate_expressions,
+    cols_of,
+    has_outer,
+    has_own,
+    map_aggregate,
+)
+from tidemark.compute.sql.ctes import with_ctes
 from tidemark.compute.sql.dialect import identifier
 from tidemark.compute.sql.expressions import Expressions
+from tidemark.compute.sql.from_ import from_clause
+from tidemark.compute.sql.grouping import Grouping, Keys, change_window, grouped, grouping_keys
+from tidemark.compute.sql.lowering import ONE_ROW
+from tidemark.compute.sql.ordering import (
+    Item,
+    Ordered,
+    bare_name,
+    bounds_of,
+    check_distinct_on,
+    limited,
+    named,
+    ordered_as,
+    ordinal,
+)
+from tidemark.compute.sql.output_names import output_name
+from tidemark.compute.sql.renaming import check_distinct_names, renamed
 from tidemark.compute.sql.scope import Resolver, Scope
+from tidemark.compute.sql.set_operations import combined
+from tidemark.compute.sql.subqueries import Pending
+from tidemark.compute.sql.values import rows_plan, values_plan
+from tidemark.compute.sql.windows import WINDOW_BASE, WindowCall, with_windows
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import BIGINT, Column
 
-ONE_ROW = Constant(((),), ())
-"""What a SELECT without FROM selects from."""
+__all__ = ["ONE_ROW", "plan_query", "rows_plan", "values_plan"]
 
 
 def plan_query(
@@ -45,525 +75,336 @@ def plan_query(
     """The plan of a query.
 
     `params` are the values of $1, $2, ...; `session` those of functions like `now()` and
-    `version()` that are constant within one query (none in a view). As a `view`, an ORDER BY is
-    ignored, a LIMIT refused, and column names must differ. `names` renames the first columns.
+    `version()` that are constant within one query (none in a view). As a `view`, an ORDER BY
+    without a limit is ignored, and column names must differ. `names` renames the first columns.
     """
-    planner = _Planner(resolver, params, {} if view else session or {})
+    context = Context(resolver, _nested, params, {} if view else session or {})
+    plan = _query(context, tree, root=not view)
+    plan = renamed(plan, names)
     if view:
-        plan = planner.nested(tree, "a view")
-    else:
-        plan = planner.query(tree)
-    plan = _renamed(plan, names)
-    if view:
-        _check_distinct_names(plan)
+        check_distinct_names(plan)
     return plan
 
 
-@dataclass(slots=True)
-class _Item:
-    """One output column: its name and its expression over the (grouped) input."""
-
-    name: str
-    expr: Expr
+# Queries ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    resolver: Resolver
-    params: tuple[Lit, ...]
-    session: Mapping[str, Lit]
-    ctes: Mapping[str, Plan] = field(default_factory=dict)
+def _nested(context: Context, tree: exp.Expr) -> Plan:
+    return _query(context, tree, root=False)
 
-    # Queries -----------------------------------------------------------------------------------
 
-    def query(self, tree: exp.Expr) -> Plan:
-        """A whole query, with its ORDER BY and LIMIT as a Finish."""
-        planner = self._with_ctes(tree)
+def _unsettled(context: Context, tree: exp.Expr) -> Plan:
+    return _query(context, tree, root=False, settle=False)
+
+
+def _query(context: Context, tree: exp.Expr, *, root: bool, settle: bool = True) -> Plan:
+    """A query; unless it is to `settle`, bare literals in its select list have no type yet."""
+
+    def body(inside: Context) -> Plan:
         match tree:
             case exp.Select():
-                return planner._select(tree)
+                return _Select(inside, tree).plan(root=root, settle=settle)
             case exp.Values():
-                return planner._finished_values(tree)
+                return _finished(inside, tree, _values(inside, tree), root=root)
             case exp.Subquery() if not tree.args.get("alias"):
-                return planner._parenthesised(tree)
+                return _parenthesised(inside, tree, root=root, settle=settle)
             case exp.SetOperation():
-                raise Unsupported(
-                    f"{type(tree).__name__.upper()} is not supported",
-                    hint="create a view per part and query them one by one",
-                )
+                left = _unsettled(inside, tree.this)
+                right = _unsettled(inside, tree.expression)
+                plan = combined(tree, left, right, inside.names)
+                return _finished(inside, tree, plan, root=root)
         raise Unsupported(f"{type(tree).__name__.upper()} is not a query that can be planned")
 
-    def nested(self, tree: exp.Expr, where: str) -> Plan:
-        """A query inside something: its order means nothing, a limit is refused."""
-        plan = self.query(tree)
-        if not isinstance(plan, Finish):
-            return plan
-        if plan.limit is not None or plan.offset:
+    return with_ctes(context, tree, body, _unsettled)
+
+
+def _parenthesised(context: Context, tree: exp.Subquery, *, root: bool, settle: bool) -> Plan:
+    if any(tree.args.get(part) for part in ("order", "limit", "offset")):
+        return _finished(context, tree, _nested(context, tree.this), root=root)
+    return _query(context, tree.this, root=root, settle=settle)
+
+
+def _values(context: Context, tree: exp.Values) -> Plan:
+    pending = Pending(context)
+    scope = Scope(outer=context.outer)
+    planner = Expressions(scope, "VALUES", context.params, context.session, subqueries=pending)
+    rows: list[list[Expr]] = []
+    for row in tree.expressions:
+        nodes = row.expressions if isinstance(row, exp.Tuple) else [row]
+        rows.append([planner.plan(node) for node in nodes])
+    if pending.subqueries:
+        raise Unsupported("subqueries in VALUES are not supported", hint="use SELECT ... UNION ALL")
+    return values_plan(rows)
+
+
+def _finished(context: Context, tree: exp.Expr, plan: Plan, *, root: bool) -> Plan:
+    """ORDER BY and LIMIT of something whose output columns are all there is to order by."""
+    order, bounds = tree.args.get("order"), bounds_of(context, tree)
+    items = [
+        Item(column.name, col) for column, col in zip(plan.columns, cols_of(plan), strict=True)
+    ]
+    order_by: list[OrderBy] = []
+    for node in order.expressions if order else ():
+        item = ordinal(node.this, items, "ORDER BY")
+        item = item or named(items, bare_name(node.this), "ORDER BY")
+        if item is None and (name := bare_name(node.this)) is not None:
+            raise SqlError(f'column "{name}" does not exist', sqlstate="42703")
+        if item is None:
             raise Unsupported(
-                f"LIMIT and OFFSET in {where} are not supported",
-                hint="limit the query that reads it instead",
+                "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
+                hint="only names and positions of result columns can be used here",
             )
-        if plan.keep == len(plan.input.columns):
-            return plan.input
-        columns = plan.columns
-        cols = tuple(Col(at, column.type) for at, column in enumerate(columns))
-        return Project(plan.input, cols, tuple(column.name for column in columns))
+        order_by.append(ordered_as(node, item.expr).at(next(iter(columns_of(item.expr)))))
+    if isinstance(tree, exp.Values) and root and (order_by or bounds != (None, 0)):
+        names = tuple(item.name for item in items)
+        plan = Project(plan, cols_of(plan), names)
+    return limited(plan, tuple(order_by), bounds, len(items), root=root)
 
-    def _with_ctes(self, tree: exp.Expr) -> _Planner:
-        with_ = tree.args.get("with_")
-        if with_ is None:
-            return self
-        if with_.args.get("recursive"):
-            raise Unsupported("WITH RECURSIVE is not supported")
-        planner = self
-        mine: set[str] = set()
-        for cte in with_.expressions:
-            name = identifier(cte.args["alias"].this)
-            if name in mine:
-                raise SqlError(
-                    f'WITH query name "{name}" specified more than once', sqlstate="42712"
-                )
-            mine.add(name)
-            plan = planner.nested(cte.this, "WITH")
-            plan = _renamed(plan, _alias_columns(cte), f'table "{name}"')
-            planner = replace(planner, ctes={**planner.ctes, name: plan})
-        return planner
 
-    def _parenthesised(self, tree: exp.Subquery) -> Plan:
-        if any(tree.args.get(part) for part in ("order", "limit", "offset")):
-            plan = self.nested(tree.this, "parentheses")
-            scope = Scope()
-            scope.add(None, plan.columns, ())
-            items = [_Item(scope.name_of(col), col) for col in scope.order]
-            return self._finish(tree, plan, scope, items, None)
-        return self.query(tree.this)
+# SELECT ----------------------------------------------------------------------------------------
 
-    def _finished_values(self, tree: exp.Values) -> Plan:
-        plan = self._values(tree)
-        scope = Scope()
-        scope.add(None, plan.columns, ())
-        items = [_Item(scope.name_of(col), col) for col in scope.order]
-        return self._finish(tree, plan, scope, items, None)
 
-    def _values(self, tree: exp.Values) -> Plan:
-        plan_row = Expressions(Scope(), "VALUES", self.params, self.session).plan
-        rows: list[list[Expr]] = []
-        for row in tree.expressions:
-            nodes = row.expressions if isinstance(row, exp.Tuple) else [row]
-            rows.append([plan_row(node) for node in nodes])
-        return values_plan(rows)
+class _Select:
+    """One SELECT; its expressions are planned over `scope` and collect what they wait for."""
 
-    # SELECT ------------------------------------------------------------------------------------
-
-    def _select(self, tree: exp.Select) -> Plan:
+    def __init__(self, context: Context, tree: exp.Select):
         _refuse_extras(tree)
-        plan, scope = self._from(tree)
+        self.context = context
+        self.tree = tree
+        self.named_windows = {
+            identifier(each.this): each for each in tree.args.get("windows") or ()
+        }
+        source = from_clause(context, self.tree)
+        self.source, self.scope = source.plan, source.scope
+        self.aggregates: list[Aggregate] = []
+        self.windows: list[WindowCall] = []
+        self.pending = Pending(context)
+
+    def plan(self, *, root: bool, settle: bool) -> Plan:
+        tree = self.tree
+        plan = self.source
         where = tree.args.get("where")
         if where:
-            plan = Filter(plan, self._expressions(scope, "WHERE").predicate(where.this))
-
-        aggregates: list[Aggregate] = []
-        listed = self._expressions(scope, "SELECT", aggregates)
-        items = self._items(tree, scope, listed)
+            plan = self.pending.filtered(plan, self._planner("WHERE").predicate(where.this))
+        items = self._items(settle=settle)
         group, having = tree.args.get("group"), tree.args.get("having")
-        keys = self._keys(group, scope, tree, items) if group else []
+        keys = grouping_keys(group, lambda node: self._key(node, items))
         condition = None
         if having:
-            condition = self._expressions(scope, "HAVING", aggregates).predicate(having.this)
-        # The aggregates of ORDER BY belong to the same Reduce, so they are planned before it.
-        orders = self._orders(tree, scope, items, aggregates)
+            planner = self._planner("HAVING", self.aggregates)
+            condition = planner.predicate(having.this)
+        on = self._distinct_on(items)
+        orders = self._orders(items)
+        bounds = bounds_of(self.context, tree)
+        if not root and bounds == (None, 0) and on is None:
+            orders = [] if not _is_distinct(tree) else orders
 
-        if group or having or aggregates:
-            grouping = _Grouping(scope, tuple(keys), len(keys))
-            names = tuple(f"key{at}" for at in range(len(keys)))
-            names += tuple(aggregate.fn for aggregate in aggregates)
-            plan = Reduce(plan, tuple(keys), tuple(aggregates), names)
-            items = [_Item(item.name, grouping.over(item.expr)) for item in items]
-            orders = [(grouping.over(expr), how) for expr, how in orders]
+        change: Callable[[Expr], Expr] | None = None
+        if group or having or self.aggregates:
+            plan, grouping = self._grouped(plan, keys)
+            change = grouping.over
+            items = [Item(item.name, change(item.expr)) for item in items]
+            orders = [replace(order, expr=change(order.expr)) for order in orders]
+            on = None if on is None else [change(expr) for expr in on]
             if condition is not None:
-                plan = Filter(plan, grouping.over(condition))
-        return self._output(tree, plan, items, orders)
+                plan = self.pending.filtered(plan, change(condition), change)
+        elif self.pending.groupings:
+            raise SqlError(
+                "arguments to GROUPING must be grouping expressions of the associated query level",
+                sqlstate="42803",
+            )
+        return self._output(plan, items, orders, on, bounds, change, root=root)
+
+    def _grouped(self, plan: Plan, keys: Keys) -> tuple[Plan, Grouping]:
+        for aggregate in self.aggregates:
+            inside = list(aggregate_expressions(aggregate))
+            if any(map(has_outer, inside)) and not any(map(has_own, inside)):
+                raise Unsupported(
+                    f"{aggregate.fn} of an outer query's columns in a subquery is not supported",
+                    hint="compute the aggregate in a subquery in FROM",
+                )
+        waiting = [*keys.exprs]
+        for aggregate in self.aggregates:
+            waiting += aggregate_expressions(aggregate)
+        plan, over_plan = self.pending.attached(plan, waiting)
+        found = dict(zip(waiting, over_plan, strict=True))
+        aggregates = [map_aggregate(each, found.__getitem__) for each in self.aggregates]
+        plan = grouped(
+            plan,
+            keys,
+            [found[key] for key in keys.exprs],
+            aggregates,
+            self.pending.groupings,
+            self.context.names,
+        )
+        return plan, Grouping(self.scope, keys.exprs, len(aggregates))
 
     def _output(
         self,
-        tree: exp.Expr,
         plan: Plan,
-        items: list[_Item],
-        orders: list[tuple[Expr, tuple[bool, bool | None]]],
+        items: list[Item],
+        orders: list[Ordered],
+        on: list[Expr] | None,
+        bounds: tuple[int | None, int],
+        change: Callable[[Expr], Expr] | None,
+        *,
+        root: bool,
     ) -> Plan:
         """The select list, DISTINCT, and the order with its hidden columns behind the rest."""
         outputs = [item.expr for item in items]
         names = [item.name for item in items]
-        distinct = tree.args.get("distinct") is not None
-        order_by: list[OrderBy] = []
-        for expr, (descending, nulls_first) in orders:
-            if expr not in outputs:
-                if distinct:
+        is_distinct = _is_distinct(self.tree)
+        for order in orders:
+            if order.expr not in outputs:
+                if is_distinct:
                     raise SqlError(
                         "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
                         sqlstate="42P10",
                     )
-                outputs.append(expr)
+                outputs.append(order.expr)
                 names.append("?order?")
-            order_by.append(OrderBy(outputs.index(expr), descending, nulls_first))
+        for expr in on or ():
+            if expr not in outputs:
+                outputs.append(expr)
+                names.append("?distinct?")
+        order_by = tuple(order.at(outputs.index(order.expr)) for order in orders)
+        group = tuple(dict.fromkeys(outputs.index(expr) for expr in on or ()))
+
+        plan, outputs = self._with_windows(plan, outputs, change)
+        plan, outputs = self.pending.with_rows(plan, outputs, change)
+        plan, outputs = self.pending.attached(plan, outputs, change)
         plan = Project(plan, tuple(outputs), tuple(names))
-        if distinct:
-            cols = tuple(Col(at, expr.type) for at, expr in enumerate(outputs))
-            plan = Reduce(plan, cols, (), tuple(names))
-        limit, offset = self._bounds(tree)
-        if not order_by and limit is None and not offset:
-            return plan
-        return Finish(plan, tuple(order_by), limit, offset, len(items))
+        if is_distinct:
+            plan = Reduce(plan, cols_of(plan), (), tuple(names))
+        if on is not None:
+            plan = TopK(plan, group, order_by, 1)
+        return limited(plan, order_by, bounds, len(items), root=root)
 
-    def _finish(
+    def _with_windows(
+        self, plan: Plan, outputs: list[Expr], change: Callable[[Expr], Expr] | None
+    ) -> tuple[Plan, list[Expr]]:
+        if not self.windows:
+            return plan, outputs
+        windows = [change_window(each, change) if change else each for each in self.windows]
+        waiting: list[Expr] = []
+        for window in windows:
+            change_window(window, lambda expr: (waiting.append(expr), expr)[1])
+        plan, over_plan = self.pending.attached(plan, waiting, change)
+        found = dict(zip(waiting, over_plan, strict=True))
+        calls = [change_window(each, found.__getitem__) for each in windows]
+        plan, places = with_windows(plan, calls)
+
+        def place(col: Col) -> Expr:
+            at = col.index - WINDOW_BASE
+            return places[at] if 0 <= at < len(places) else col
+
+        return plan, [substitute(expr, place) for expr in outputs]
+
+    # Expressions -------------------------------------------------------------------------------
+
+    def _planner(
         self,
-        tree: exp.Expr,
-        plan: Plan,
-        scope: Scope,
-        items: list[_Item],
-        aggregates: list[Aggregate] | None,
-    ) -> Plan:
-        orders = self._orders(tree, scope, items, aggregates)
-        limit, offset = self._bounds(tree)
-        if not orders and limit is None and not offset:
-            return plan
-        return self._output(tree, plan, items, orders)
-
-    def _expressions(
-        self, scope: Scope, clause: str, aggregates: list[Aggregate] | None = None
+        clause: str,
+        aggregates: list[Aggregate] | None = None,
+        windows: list[WindowCall] | None = None,
     ) -> Expressions:
-        return Expressions(scope, clause, self.params, self.session, aggregates)
+        return Expressions(
+            self.scope,
+            clause,
+            self.context.params,
+            self.context.session,
+            aggregates=aggregates,
+            windows=windows,
+            subqueries=self.pending,
+            named_windows=self.named_windows,
+        )
 
-    def _items(self, tree: exp.Select, scope: Scope, listed: Expressions) -> list[_Item]:
-        items: list[_Item] = []
-        for node in tree.expressions:
+    def _items(self, *, settle: bool) -> list[Item]:
+        listed = self._planner("SELECT", self.aggregates, self.windows)
+        settle = settle or self.tree.args.get("distinct") is not None
+        items: list[Item] = []
+        for node in self.tree.expressions:
             if isinstance(node, exp.Star) or (
                 isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
             ):
-                items += self._star(node, scope)
+                items += self._star(node)
                 continue
             inner = node.this if isinstance(node, exp.Alias) else node
             name = identifier(node.args["alias"]) if isinstance(node, exp.Alias) else None
-            items.append(_Item(name or output_name(inner), settled(listed.plan(inner))))
+            expr = listed.plan(inner)
+            keep = not settle and isinstance(expr, Lit) and expr.type == UNKNOWN
+            items.append(Item(name or output_name(inner), expr if keep else settled(expr)))
         if not items:
             raise Unsupported("SELECT without columns is not supported", hint="select something")
         return items
 
-    def _star(self, node: exp.Expr, scope: Scope) -> list[_Item]:
+    def _star(self, node: exp.Expr) -> list[Item]:
         star = node.this if isinstance(node, exp.Column) else node
         if any(star.args.get(part) for part in ("except_", "replace", "rename")):
             raise Unsupported("* EXCEPT, REPLACE and RENAME are not supported")
         qualifier = (
             tuple(identifier(p) for p in node.parts[:-1]) if isinstance(node, exp.Column) else ()
         )
-        if not scope.relations:
+        if not self.scope.relations:
             raise SqlError("SELECT * with no tables specified is not valid")
-        return [_Item(scope.name_of(col), col) for col in scope.star(qualifier)]
+        return [Item(each.name, each.expr) for each in self.scope.star(qualifier)]
 
-    # FROM --------------------------------------------------------------------------------------
-
-    def _from(self, tree: exp.Select) -> tuple[Plan, Scope]:
-        from_ = tree.args.get("from_")
-        if from_ is None:
-            return ONE_ROW, Scope()
-        scope = Scope()
-        inputs: list[Plan] = []
-        on: list[Expr] = []
-        self._join_chain(from_.this, tree.args.get("joins") or [], scope, inputs, on)
-        return (inputs[0] if len(inputs) == 1 and not on else Join(tuple(inputs), tuple(on))), scope
-
-    def _join_chain(
-        self,
-        first: exp.Expr,
-        joins: list[exp.Join],
-        scope: Scope,
-        inputs: list[Plan],
-        on: list[Expr],
-    ) -> Scope:
-        """Adds `first JOIN ... JOIN ...`; ON and USING see only what their own chain joins."""
-        chain = self._item(first, scope, inputs, on)
-        for join in joins:
-            _refuse_join(join)
-            added = self._item(join.this, scope, inputs, on)
-            explicit = join.args.get("kind") or join.args.get("on") or join.args.get("using")
-            if not explicit and not _is_comma(join):
-                raise SqlError("syntax error: JOIN needs ON or USING")
-            if not explicit:
-                chain = added
-                continue
-            using = join.args.get("using")
-            if using:
-                pairs, chain = scope.merge(chain, added, [identifier(name) for name in using])
-                on += [call("=", pair) for pair in pairs]
-                continue
-            chain = Scope(
-                [*chain.relations, *added.relations], [*chain.order, *added.order], scope.width
-            )
-            if join.args.get("on"):
-                on.append(self._expressions(chain, "JOIN/ON").predicate(join.args["on"]))
-        return chain
-
-    def _item(self, node: exp.Expr, scope: Scope, inputs: list[Plan], on: list[Expr]) -> Scope:
-        inner = node.this
-        if isinstance(node, exp.Subquery) and isinstance(inner, exp.Table):
-            if node.args.get("alias"):
-                raise Unsupported("an alias for a parenthesised join is not supported")
-            return self._item(inner, scope, inputs, on)
-        if isinstance(node, exp.Table) and node.args.get("joins"):
-            joins = node.args["joins"]
-            alone = node.copy()
-            alone.set("joins", None)
-            return self._join_chain(alone, joins, scope, inputs, on)
-        name, plan, parts = self._relation(node)
-        plan = _renamed(plan, _alias_columns(node), f'table "{name}"')
-        inputs.append(plan)
-        return scope.add(name, plan.columns, parts)
-
-    def _relation(self, node: exp.Expr) -> tuple[str | None, Plan, tuple[str, ...]]:
-        alias = node.args.get("alias")
-        alias_name = identifier(alias.this) if alias and alias.this else None
-        match node:
-            case exp.Table():
-                parts = _table_parts(node)
-                if len(parts) == 1 and parts[0] in self.ctes:
-                    return alias_name or parts[0], self.ctes[parts[0]], parts
-                plan = self.resolver.resolve(parts)
-                plan = plan.input if isinstance(plan, Finish) else plan
-                return alias_name or parts[-1], plan, () if alias_name else parts
-            case exp.Subquery():
-                return alias_name, self.nested(_unwrapped(node), "a subquery"), ()
-            case exp.Values():
-                return alias_name, self._values(node), ()
-            case exp.Lateral():
-                raise Unsupported(
-                    "LATERAL is not supported", hint="write the subquery without outer references"
-                )
-        raise Unsupported(f"{type(node).__name__.upper()} in FROM is not supported")
-
-    # GROUP BY and ORDER BY -----------------------------------------------------------------------
-
-    def _keys(
-        self, group: exp.Group, scope: Scope, tree: exp.Select, items: list[_Item]
-    ) -> list[Expr]:
-        """The grouping expressions: ordinals, input columns, output names, or expressions."""
-        if any(value for name, value in group.args.items() if name != "expressions"):
-            raise Unsupported(
-                "GROUPING SETS, ROLLUP and CUBE are not supported",
-                hint="group by plain expressions",
-            )
-        planner = self._expressions(scope, "GROUP BY")
-        keys: list[Expr] = []
-        for node in group.expressions:
-            if isinstance(node, exp.Tuple | exp.Rollup | exp.Cube | exp.GroupingSets):
-                raise Unsupported(
-                    "GROUPING SETS, ROLLUP and CUBE are not supported",
-                    hint="group by plain expressions",
-                )
-            item = _ordinal(node, items, "GROUP BY")
-            if item is None and _bare_name(node) is not None:
-                item = self._output_for_group(node, scope, items)
-            if item is not None:
-                if _has_aggregate(item.expr, scope):
+    def _key(self, node: exp.Expr, items: list[Item]) -> Expr:
+        """A grouping expression: ordinal, input column, output name, or expression."""
+        item = ordinal(node, items, "GROUP BY")
+        if item is None and (name := bare_name(node)) is not None and not self.scope.has(name):
+            item = named(items, name, "GROUP BY")
+        if item is None:
+            return settled(self._planner("GROUP BY").plan(node))
+        for part in walk(item.expr):
+            if isinstance(part, Col) and self.scope.width <= part.index:
+                if part.index < self.scope.width + len(self.aggregates):
                     raise SqlError(
                         "aggregate functions are not allowed in GROUP BY", sqlstate="42803"
                     )
-                key = item.expr
-            else:
-                key = settled(planner.plan(node))
-            if key not in keys:
-                keys.append(key)
-        return keys
+                if WINDOW_BASE <= part.index < WINDOW_BASE + len(self.windows):
+                    raise SqlError("window functions are not allowed in GROUP BY", sqlstate="42P20")
+        return item.expr
 
-    def _output_for_group(self, node: exp.Expr, scope: Scope, items: list[_Item]) -> _Item | None:
-        """An output column of that name, unless an input column has it too."""
-        name = _bare_name(node)
-        if any(scope.name_of(col) == name for col in scope.order):
+    def _orders(self, items: list[Item]) -> list[Ordered]:
+        order = self.tree.args.get("order")
+        return [
+            ordered_as(node, self._ordering(node.this, items, "ORDER BY"))
+            for node in (order.expressions if order else ())
+        ]
+
+    def _distinct_on(self, items: list[Item]) -> list[Expr] | None:
+        distinct = self.tree.args.get("distinct")
+        on = distinct.args.get("on") if distinct is not None else None
+        if on is None:
             return None
-        return _named(items, name, "GROUP BY")
+        nodes = on.expressions if isinstance(on, exp.Tuple) else [on]
+        exprs = [self._ordering(node, items, "SELECT DISTINCT ON") for node in nodes]
+        check_distinct_on(exprs, self._orders(items))
+        return exprs
 
-    def _orders(
-        self,
-        tree: exp.Expr,
-        scope: Scope,
-        items: list[_Item],
-        aggregates: list[Aggregate] | None,
-    ) -> list[tuple[Expr, tuple[bool, bool | None]]]:
-        order = tree.args.get("order")
-        found: list[tuple[Expr, tuple[bool, bool | None]]] = []
-        for ordered in order.expressions if order else ():
-            node = ordered.this
-            descending = bool(ordered.args.get("desc"))
-            nulls_first = ordered.args.get("nulls_first")
-            # Nulls are the largest values: only what differs from that needs saying.
-            how = (descending, None if nulls_first in (None, descending) else bool(nulls_first))
-            item = _ordinal(node, items, "ORDER BY")
-            if item is None and (name := _bare_name(node)) is not None:
-                item = _named(items, name, "ORDER BY")
-            if item is not None:
-                found.append((item.expr, how))
-                continue
-            planner = self._expressions(scope, "ORDER BY", aggregates)
-            found.append((settled(planner.plan(node)), how))
-        return found
-
-    def _bounds(self, tree: exp.Expr) -> tuple[int | None, int]:
-        limit, offset = tree.args.get("limit"), tree.args.get("offset")
-        count: exp.Expr | None = None
-        if isinstance(limit, exp.Fetch):
-            options = limit.args.get("limit_options")
-            if options and (options.args.get("percent") or options.args.get("with_ties")):
-                raise Unsupported("FETCH ... PERCENT and WITH TIES are not supported")
-            count = limit.args.get("count") or exp.Literal.number(1)
-        elif limit is not None:
-            if limit.args.get("expressions"):
-                raise SqlError('syntax error at or near "BY"')
-            count = limit.expression
-        return self._bound(count, "LIMIT"), self._bound(offset and offset.expression, "OFFSET") or 0
-
-    def _bound(self, node: exp.Expr | None, clause: str) -> int | None:
-        if node is None or (isinstance(node, exp.Var) and node.name.upper() == "ALL"):
-            return None
-        bound = cast(self._expressions(Scope(), clause).plan(node), BIGINT)
-        if not isinstance(bound, Lit):
-            raise Unsupported(f"{clause} must be a constant", hint="compute it beforehand")
-        if bound.value is None:
-            return None
-        if int(bound.value) < 0:
-            code = "2201W" if clause == "LIMIT" else "2201X"
-            raise SqlError(f"{clause} must not be negative", sqlstate=code)
-        return int(bound.value)
+    def _ordering(self, node: exp.Expr, items: list[Item], clause: str) -> Expr:
+        item = ordinal(node, items, clause)
+        if item is None and (name := bare_name(node)) is not None:
+            item = named(items, name, clause)
+        if item is not None:
+            return item.expr
+        return settled(self._planner(clause, self.aggregates, self.windows).plan(node))
 
 
-@dataclass(frozen=True, slots=True)
-class _Grouping:
-    """Rewrites expressions over the input into expressions over the Reduce's output."""
+def _is_distinct(tree: exp.Select) -> bool:
+    distinct = tree.args.get("distinct")
+    return distinct is not None and not distinct.args.get("on")
 
-    scope: Scope
-    keys: tuple[Expr, ...]
-    key_count: int
-
-    def over(self, expr: Expr) -> Expr:
-        if expr in self.keys:
-            return Col(self.keys.index(expr), expr.type)
-        match expr:
-            case Col(index=index, type=type_) if index >= self.scope.width:
-                return Col(self.key_count + index - self.scope.width, type_)
-            case Col():
-                raise SqlError(
-                    f'column "{self.scope.qualified_name(expr)}" must appear in the GROUP BY '
-                    "clause or be used in an aggregate function",
-                    sqlstate="42803",
-                )
-            case Call(fn=fn, args=args, type=type_):
-                return Call(fn, tuple(self.over(arg) for arg in args), type_)
-            case Cast(arg=arg, type=type_):
-                return Cast(self.over(arg), type_)
-            case Lit():
-                return expr
-
-
-def values_plan(rows: list[list[Expr]]) -> Plan:
-    """Rows of expressions as a Constant; columns named column1, column2, ..."""
-    width = len(rows[0])
-    if any(len(row) != width for row in rows):
-        raise SqlError("VALUES lists must all be the same length")
-    columns: list[Column] = []
-    for at in range(width):
-        type_ = common_type({row[at].type for row in rows})
-        if type_ is None:
-            names = sorted({row[at].type.name for row in rows if row[at].type != UNKNOWN})
-            raise SqlError(
-                f"VALUES types {names[0]} and {names[1]} cannot be matched", sqlstate="42804"
-            )
-        columns.append(Column(f"column{at + 1}", type_))
-    typed = [
-        [cast(expr, column.type) for expr, column in zip(row, columns, strict=True)] for row in rows
-    ]
-    return rows_plan(typed, tuple(columns))
-
-
-def rows_plan(rows: list[list[Expr]], columns: tuple[Column, ...]) -> Plan:
-    """A Constant; an expression that is no literal is computed over it, chosen by row number."""
-    computed = [at for at in range(len(columns)) if any(not isinstance(r[at], Lit) for r in rows)]
-    constants = tuple(
-        tuple(expr if isinstance(expr, Lit) else Lit(None, expr.type) for expr in row)
-        for row in rows
-    )
-    if not computed:
-        return Constant(constants, columns)
-    names = tuple(column.name for column in columns)
-    numbered = Constant(
-        tuple((number_literal(str(n)), *row) for n, row in enumerate(constants)),
-        (Column("row", number_literal("0").type), *columns),
-    )
-    number = Col(0, number_literal("0").type)
-    outputs: list[Expr] = [Col(at + 1, column.type) for at, column in enumerate(columns)]
-    for at in computed:
-        branches: list[Expr] = []
-        for n, row in enumerate(rows[:-1]):
-            branches += [call("=", (number, number_literal(str(n)))), row[at]]
-        otherwise = rows[-1][at]
-        outputs[at] = call("case", (*branches, otherwise)) if branches else otherwise
-    return Project(numbered, tuple(outputs), names)
-
-
-def output_name(node: exp.Expr) -> str:
-    """What PostgreSQL calls a column without an alias."""
-    match node:
-        case exp.Column():
-            return identifier(node.this)
-        case exp.Paren(this=inner):
-            return output_name(inner)
-        case exp.Anonymous():
-            return identifier(node.this)
-        case exp.Dot(expression=exp.Anonymous() as function):
-            return identifier(function.this)
-        case exp.Case():
-            default = node.args.get("default")
-            name = output_name(default) if default is not None else "?column?"
-            return name if isinstance(default, exp.Column) else "case"
-        case exp.Extract():
-            return "extract"
-        case exp.Substring():
-            return "substring"
-        case exp.StrPosition():
-            return "position"
-        case exp.Trim():
-            position = node.args.get("position") or ""
-            return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(position, "btrim")
-        case exp.Boolean():
-            return "bool"
-        case exp.Cast(this=inner):
-            name = output_name(inner)
-            return name if name != "?column?" else _TYPE_NAME.get(node.args["to"].this, name)
-    return "?column?"
-
-
-_TYPE_NAME = {
-    exp.DType.BOOLEAN: "bool",
-    exp.DType.SMALLINT: "int2",
-    exp.DType.INT: "int4",
-    exp.DType.BIGINT: "int8",
-    exp.DType.DECIMAL: "numeric",
-    exp.DType.DOUBLE: "float8",
-    exp.DType.TEXT: "text",
-    exp.DType.VARCHAR: "varchar",
-    exp.DType.VARBINARY: "bytea",
-    exp.DType.JSONB: "jsonb",
-    exp.DType.DATE: "date",
-    exp.DType.TIMESTAMP: "timestamp",
-    exp.DType.TIMESTAMPTZ: "timestamptz",
-}
 
 _SELECT_PARTS = frozenset(
-    "expressions from_ joins where group having distinct order limit offset with_ hint".split()
+    "expressions from_ joins where group having distinct order limit offset with_ hint windows"
+    " laterals".split()
 )
 _EXTRA_NAMES = {
-    "windows": "WINDOW",
     "locks": "FOR UPDATE and FOR SHARE",
     "into": "SELECT INTO",
     "qualify": "QUALIFY",
-    "laterals": "LATERAL",
 }
 
 
@@ -572,126 +413,3 @@ def _refuse_extras(tree: exp.Select) -> None:
         if part and name not in _SELECT_PARTS:
             what = _EXTRA_NAMES.get(name, name.strip("_").upper())
             raise Unsupported(f"{what} is not supported")
-    distinct = tree.args.get("distinct")
-    if distinct is not None and distinct.args.get("on"):
-        raise Unsupported(
-            "DISTINCT ON is not supported", hint="use GROUP BY with min or max instead"
-        )
-
-
-def _refuse_join(join: exp.Join) -> None:
-    side, kind = join.args.get("side") or "", join.args.get("kind") or ""
-    method = join.args.get("method") or ""
-    if side in ("LEFT", "RIGHT", "FULL") or kind == "OUTER":
-        raise Unsupported(
-            f"{side or 'OUTER'} JOIN is not supported",
-            hint="use an inner JOIN; outer joins cannot be maintained yet",
-        )
-    if method or kind not in ("", "INNER", "CROSS"):
-        what = " ".join(word for word in (method, side, kind) if word)
-        raise Unsupported(f"{what} JOIN is not supported", hint="use JOIN ... ON or USING")
-
-
-def _is_comma(join: exp.Join) -> bool:
-    return not any(join.args.get(part) for part in ("side", "kind", "method", "on", "using"))
-
-
-def _table_parts(node: exp.Table) -> tuple[str, ...]:
-    if not isinstance(node.this, exp.Identifier):
-        raise Unsupported(
-            f"table functions are not supported: {node.sql(dialect='postgres')[:60]}",
-            hint="keep the rows in a table, or write them as VALUES",
-        )
-    for name, part in node.args.items():
-        if part and name not in ("this", "db", "catalog", "alias", "joins", "only"):
-            raise Unsupported(f"{name.strip('_').upper()} on a table is not supported")
-    return tuple(identifier(part) for part in node.parts)
-
-
-def _unwrapped(node: exp.Expr) -> exp.Expr:
-    inner = node.this
-    while isinstance(inner, exp.Subquery) and not any(
-        inner.args.get(part) for part in ("order", "limit", "offset", "with_")
-    ):
-        inner = inner.this
-    return inner
-
-
-def _alias_columns(node: exp.Expr) -> tuple[str, ...]:
-    alias = node.args.get("alias")
-    columns = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-    return tuple(identifier(column) for column in columns or ())
-
-
-def _renamed(plan: Plan, names: tuple[str, ...], what: str = "the query") -> Plan:
-    """The plan with its first columns renamed."""
-    columns = plan.columns
-    if not names:
-        return plan
-    if len(names) > len(columns):
-        raise SqlError(
-            f"{what} has {len(columns)} columns available but {len(names)} columns specified",
-            sqlstate="42P10",
-        )
-    every = (*names, *(column.name for column in columns[len(names) :]))
-    match plan:
-        case Get() | Constant():
-            cols = tuple(Col(at, column.type) for at, column in enumerate(columns))
-            return Project(plan, cols, every)
-        case Project(input=input_, outputs=outputs):
-            return Project(input_, outputs, every)
-        case Finish(input=input_):
-            hidden = tuple(column.name for column in input_.columns[plan.keep :])
-            renamed = _renamed(input_, (*every, *hidden))
-            return Finish(renamed, plan.order_by, plan.limit, plan.offset, plan.keep)
-        case _:
-            cols = tuple(Col(at, column.type) for at, column in enumerate(columns))
-            return Project(plan, cols, every)
-
-
-def _check_distinct_names(plan: Plan) -> None:
-    seen: set[str] = set()
-    for column in plan.columns:
-        if column.name in seen:
-            raise SqlError(f'column "{column.name}" specified more than once', sqlstate="42701")
-        seen.add(column.name)
-
-
-def _ordinal(node: exp.Expr, items: list[_Item], clause: str) -> _Item | None:
-    if not isinstance(node, exp.Literal):
-        return None
-    if node.is_string or not node.name.isdigit():
-        raise SqlError(f"non-integer constant in {clause}")
-    position = int(node.name)
-    if not 1 <= position <= len(items):
-        raise SqlError(f"{clause} position {position} is not in select list", sqlstate="42P10")
-    return items[position - 1]
-
-
-def _bare_name(node: exp.Expr) -> str | None:
-    if (
-        isinstance(node, exp.Column)
-        and len(node.parts) == 1
-        and not isinstance(node.this, exp.Star)
-    ):
-        return identifier(node.this)
-    return None
-
-
-def _named(items: list[_Item], name: str | None, clause: str) -> _Item | None:
-    found = [item for item in items if item.name == name]
-    if found and any(item.expr != found[0].expr for item in found):
-        raise SqlError(f'{clause} "{name}" is ambiguous', sqlstate="42702")
-    return found[0] if found else None
-
-
-def _has_aggregate(expr: Expr, scope: Scope) -> bool:
-    match expr:
-        case Col(index=index):
-            return index >= scope.width
-        case Call(args=args):
-            return any(_has_aggregate(arg, scope) for arg in args)
-        case Cast(arg=arg):
-            return _has_aggregate(arg, scope)
-        case _:
-            return False
