@@ -267,6 +267,10 @@ def normal(value: Any) -> Any:
         return str(value)
     if isinstance(value, int | Decimal):
         return round(Decimal(value), 6).normalize() + 0
+    if isinstance(value, float):
+        return float(f"{value:.9g}") + 0.0
+    if isinstance(value, list | tuple):
+        return tuple(map(normal, value))
     if isinstance(value, datetime.datetime):
         return value.replace(tzinfo=None)
     return value

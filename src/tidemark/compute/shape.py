@@ -20,7 +20,7 @@ from typing import TypeAlias
 import msgspec
 
 from tidemark.compute.casts import cast
-from tidemark.compute.expr import Call, Cast, Col, Expr, columns_of, substitute
+from tidemark.compute.expr import Call, Cast, Col, Expr, Lit, columns_of, substitute
 from tidemark.compute.plan import Aggregate, Constant, Get, OrderBy, Reduce, WindowFunction
 from tidemark.errors import Unsupported
 from tidemark.types import BOOLEAN, Column, SqlType, numeric
@@ -212,7 +212,14 @@ def reduction_of(reduce: Reduce) -> tuple[tuple[Expr, ...], Reduction | Whole]:
     """What a reduction needs of its input (keys, then arguments), and itself over just that."""
     keys = reduce.keys
     aggregates = [
-        msgspec.structs.replace(agg, args=tuple(summable(agg.fn, arg) for arg in agg.args))
+        msgspec.structs.replace(
+            agg,
+            args=tuple(summable(agg.fn, filtered_arg(arg, agg.filter)) for arg in agg.args),
+            order_by=tuple(
+                msgspec.structs.replace(order, expr=filtered_arg(order.expr, agg.filter))
+                for order in agg.order_by
+            ),
+        )
         for agg in reduce.aggregates
     ]
     # sum(x), max(x) and avg(x) share one x.
@@ -258,6 +265,13 @@ def summable(fn: str, arg: Expr) -> Expr:
             hint=f"cast to fewer decimals, e.g. {fn}(x::numeric(30,10))",
         )
     return cast(arg, numeric(SUMMABLE_DIGITS, scale))
+
+
+def filtered_arg(arg: Expr, filter_: Expr | None) -> Expr:
+    """An argument fails only where the filter lets its row pass."""
+    if filter_ is None:
+        return arg
+    return Call("case", (filter_, arg, Lit(None, arg.type)), arg.type)
 
 
 def tidy(block: Block) -> Block:

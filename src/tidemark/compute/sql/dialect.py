@@ -12,18 +12,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.materialize import Materialize
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokenizer_core import Token
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import SqlType, numeric, type_named
+from tidemark.types import SqlType, array_of, numeric, type_named
 
-_OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+
+
+_INTERVAL_FIELDS = frozenset("YEAR MONTH DAY HOUR MINUTE SECOND".split())
 
 
 class TidemarkSql(Materialize):
+    INDEX_OFFSET = 0  # subscripts stay as they are written
+
     class Tokenizer(Materialize.Tokenizer):
         # SHOW, EXPLAIN and the like are tokenized as any other text; control parses them.
         COMMANDS: set[Any] = set()  # noqa: RUF012
@@ -32,8 +37,38 @@ class TidemarkSql(Materialize):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
-            name: Materialize.Parser.FUNCTION_PARSERS[name] for name in _OWN_GRAMMAR
+            name: Materialize.Parser.FUNCTION_PARSERS[name] for name in OWN_GRAMMAR
         }
+
+        # What stands behind an arrow is an expression, also in a function's arguments.
+        LAMBDAS: dict[Any, Any] = {}  # noqa: RUF012
+        JSON_OPERATORS = {  # noqa: RUF012
+            **Materialize.Parser.JSON_OPERATORS,
+            TokenType.ARROW: lambda self, this, part: exp.JSONExtract(this=this, expression=part),
+            TokenType.DARROW: lambda self, this, part: exp.JSONExtractScalar(
+                this=this, expression=part
+            ),
+        }
+
+        def _parse_interval(
+            self, require_interval: bool = True, parse_function_unit: bool = True
+        ) -> exp.Add | exp.Interval | None:
+            """`interval 'text' [unit [TO unit]]`; sqlglot's own drops what it does not know."""
+            start = self._index
+            if not (self._match(TokenType.INTERVAL) and self._match(TokenType.STRING)):
+                self._retreat(start)
+                return None
+            text = exp.Literal.string(self._prev.text)
+            unit = self._interval_field()
+            if unit is not None and self._match_text_seq("TO"):
+                unit = exp.IntervalSpan(this=unit, expression=self._interval_field())
+            return self.expression(exp.Interval(this=text, unit=unit))
+
+        def _interval_field(self) -> exp.Var | None:
+            if self._curr is None or self._curr.text.upper() not in _INTERVAL_FIELDS:
+                return None
+            self._advance()
+            return exp.Var(this=self._prev.text.upper())
 
         def _parse_with(self, skip_with_token: bool = False) -> exp.With | None:
             index = self._index
@@ -46,6 +81,16 @@ class TidemarkSql(Materialize):
             for name, part in (("mutually", True), ("limit", limit), ("return_at_limit", returns)):
                 with_.set(name, part)
             return with_
+
+        def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+            """`a JOIN b` without a condition must not look like `a, b`."""
+            comma = self._curr is not None and self._curr.token_type == TokenType.COMMA
+            join = super()._parse_join(*args, **kwargs)
+            if isinstance(join, exp.Join) and not comma:
+                conditions = ("side", "kind", "method", "on", "using")
+                if not any(join.args.get(part) for part in conditions):
+                    join.set("kind", "INNER")
+            return join
 
         def _parse_recursion_limit(self) -> tuple[int | None, bool]:
             """`(RETURN AT RECURSION LIMIT n)`, `(ERROR AT RECURSION LIMIT n)`, or nothing."""
@@ -73,17 +118,17 @@ class TidemarkSql(Materialize):
 DIALECT = TidemarkSql()
 
 
-def tokenize(sql: str) -> list[Token]:
+def tokenize(sql: str, dialect: Dialect = DIALECT) -> list[Token]:
     try:
-        return DIALECT.tokenize(sql)
+        return dialect.tokenize(sql)
     except TokenError:
         raise SqlError(f"unterminated quoted string or comment in: {sql[-60:]}") from None
 
 
-def parse_tokens(tokens: Sequence[Token], sql: str) -> exp.Expr:
+def parse_tokens(tokens: Sequence[Token], sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
     """One query, or one expression, out of the tokens of `sql`."""
     try:
-        parser = DIALECT.parser(error_level=ErrorLevel.IMMEDIATE)
+        parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
         trees = [tree for tree in parser.parse(list(tokens), sql) if tree is not None]
     except ParseError as parse_error:
         raise syntax_error(sql, parse_error) from None
@@ -92,8 +137,8 @@ def parse_tokens(tokens: Sequence[Token], sql: str) -> exp.Expr:
     return trees[0]
 
 
-def parse_query(sql: str) -> exp.Expr:
-    tree = parse_tokens(tokenize(sql), sql)
+def parse_query(sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
+    tree = parse_tokens(tokenize(sql, dialect), sql, dialect)
     if not isinstance(tree, exp.Query | exp.Values):
         raise SqlError(f'syntax error at or near "{sql.split()[0] if sql.split() else ""}"')
     return tree
@@ -142,6 +187,8 @@ _TYPE_NAMES = {
 def sql_type(node: exp.DataType) -> SqlType:
     """The type that a type's name in SQL stands for; what is not supported is refused by name."""
     kind = node.this
+    if kind == exp.DType.ARRAY and len(node.expressions) == 1:
+        return array_of(sql_type(node.expressions[0]))
     name = _TYPE_NAMES.get(kind) if isinstance(kind, exp.DType) else None
     if name is None:
         type_named(node.sql(dialect=DIALECT).lower())
