@@ -15,7 +15,8 @@ from tidemark.compute import delta
 from tidemark.compute.shape import Shape
 from tidemark.persist import DIFF, ERR, TIME
 from tidemark.spark.frames import Frames, local_frame
-from tidemark.spark.session import LARGE, SMALL, session_for
+from tidemark.spark.prepared import NotPreparable, Prepared, preparable
+from tidemark.spark.session import LARGE, PREPARED, SMALL, session_for
 from tidemark.types import Column, SqlType, arrow_schema
 
 SMALL_CHANGE = 100_000
@@ -26,6 +27,8 @@ class Runner:
     def __init__(self, spark: SparkSession, shape: Shape, group: str):
         self.large = session_for(spark, LARGE)
         self._small = session_for(spark, SMALL)
+        self._again = session_for(spark, PREPARED) if preparable(spark) else None
+        self._prepared: dict[str, Prepared | None] = {}
         self._shape = shape
         self._group = group
         self._cached: list[DataFrame] = []
@@ -123,14 +126,30 @@ class Runner:
 
     def close(self) -> None:
         self.uncache()
+        for prepared in self._prepared.values():
+            if prepared is not None:
+                prepared.close()
 
     def _run(self, sql: dict[bool, str], leaves: dict[str, pa.Table]) -> pa.Table:
         small = sum(table.num_rows for table in leaves.values()) <= SMALL_CHANGE
         session = self._small if small else self.large
         session.sparkContext.setJobGroup(self._group, self._group)
+        prepared = self._prepare(sql[small], leaves) if small else None
+        if prepared is not None:
+            return prepared.run(leaves)
         for name, table in leaves.items():
             local_frame(session, table).createOrReplaceTempView(name)
         return session.sql(sql[small]).toArrow()
+
+    def _prepare(self, sql: str, leaves: dict[str, pa.Table]) -> Prepared | None:
+        """The text as a plan that is kept; None if it has none that may be run twice."""
+        if sql not in self._prepared and self._again is not None:
+            schemas = {name: table.schema for name, table in leaves.items()}
+            try:
+                self._prepared[sql] = Prepared(self._again, sql, schemas)
+            except NotPreparable:
+                self._prepared[sql] = None
+        return self._prepared.get(sql)
 
     def _cache(self, frame: DataFrame) -> DataFrame:
         frame = frame.persist()
