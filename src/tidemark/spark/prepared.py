@@ -23,7 +23,10 @@ P3  Nothing in the plan depends on the rows it was made for: leaves are planned 
 P4  A partition is replaced only while no job reads it: one run at a time.
 
 A plan without shuffles has one partition from leaf to result, which the text asks for with
-COALESCE(1). Any master will do, for the rows travel within the tasks.
+`SELECT /*+ COALESCE(1) */`: around every leaf, around constants in a union, and around a join or
+a full join of which another join or an aggregate goes on, for Spark does not see by itself that
+those have one partition, too. An outer join needs an equality (else it is a broadcast), distinct
+aggregates and semi joins are shuffled. Any master will do: the rows travel within the tasks.
 """
 
 from __future__ import annotations
@@ -131,6 +134,8 @@ class Prepared:
         if _kind(plan) != "LogicalRDD":
             raise NotPreparable(f"a leaf is a {_kind(plan)}: the session is not one for this")
         (partition,) = plan.rdd().partitions()
+        if _kind(partition) != "ParallelCollectionPartition":
+            raise NotPreparable(f"a leaf's partition is a {_kind(partition)}")
         return DataFrame(jframe, session), partition
 
     def _put(self, tables: Mapping[str, pa.Table]) -> None:
@@ -164,7 +169,8 @@ def _set(partition: Any, batches: Any) -> None:
 
 
 def _check(jvm: Any, frame: DataFrame) -> None:
-    execution = frame._jdf.queryExecution()
+    jframe: Any = frame._jdf
+    execution = jframe.queryExecution()
     pattern = jvm.org.apache.spark.sql.catalyst.trees.TreePattern
     for name in UNREPEATABLE:
         if execution.analyzed().containsPattern(getattr(pattern, name)()):
