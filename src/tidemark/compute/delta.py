@@ -7,9 +7,9 @@ exact at every rank:
 
 BODY     joins are bilinear, and time is the later of the two sides, so one join does it all:
 
-             SELECT outputs, greatest(l0._t, l1._t) AS _t, l0._d * l1._d AS _d
-             FROM leaf0 l0 JOIN leaf1 l1 ON ...     each leaf: what was there (rank -1), and changes
-             WHERE greatest(l0._t, l1._t) >= 0      what was there joined with itself is old news
+             SELECT outputs, greatest(l0_t, l1_t) AS _t, l0_d * l1_d AS _d
+             FROM leaf0 JOIN leaf1 ON ...       each leaf: what was there (rank -1), and changes
+             WHERE greatest(l0_t, l1_t) >= 0    what was there joined with itself is old news
 
          A body of several blocks is their UNION ALL; one that is taken away has -_d.
 
@@ -28,11 +28,12 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from tidemark.compute.expr import Expr
+from tidemark.compute.expr import Expr, columns_of
 from tidemark.compute.plan import Get
 from tidemark.compute.render_expr import error, value
 from tidemark.compute.shape import Block, Shape, edges
 from tidemark.compute.spell import located, values_sql
+from tidemark.compute.table_functions import generator
 
 PRIOR = -1
 END_OF_TIME = 2**31 - 1
@@ -101,45 +102,79 @@ def body_sql(shape: Shape, *, small: bool) -> str:
 
 def block_sql(block: Block, first: int = 0, *, small: bool) -> str:
     """One block's share; its leaves are leaf`first` and those that follow."""
-    aliases = [f"l{leaf}" for leaf in range(len(block.leaves))]
     made = [f"f{at}.g{i}" for at, flat in enumerate(block.flat) for i in range(len(flat.made))]
 
     def column(index: int) -> str:
         if index >= block.width:
             return made[index - block.width]
         leaf = block.leaf_of(index)
-        return f"l{leaf}.c{index - block.offset(leaf)}"
+        return f"l{leaf}_c{index - block.offset(leaf)}"
 
-    time = f"greatest({', '.join(f'{a}._t' for a in aliases)})" if len(aliases) > 1 else "l0._t"
+    count = len(block.leaves)
+    times = [f"l{leaf}_t" for leaf in range(count)]
+    time = f"greatest({', '.join(times)})" if count > 1 else "l0_t"
     errors = [
         located(failed, expr, block.name_of, column)
         for expr in block.expressions
         if (failed := error(expr, column)) is not None
     ]
-    where = [holds(predicate, column) for predicate in block.predicates]
-    count = " * ".join(f"{alias}._d" for alias in aliases)
+    diff = " * ".join(f"l{leaf}_d" for leaf in range(count))
     select = [
         *(f"{value(e, column)} AS o{i}" for i, e in enumerate(block.outputs)),
         f"{first_error(errors)} AS _err",
         f"{time} AS _t",
-        f"{'- ' * block.negated}{f'({count})' if block.negated else count} AS _d",
+        f"{f'- ({diff})' if block.negated else diff} AS _d",
     ]
-    source = " CROSS JOIN ".join(
-        f"{leaf_sql(f'leaf{first + leaf}', small)} {alias}" for leaf, alias in enumerate(aliases)
-    )
+    source, left = _joined(block, first, column, small)
+    where = [*(holds(predicate, column) for predicate in left), f"{time} >= 0"]
     return "\n".join(
         [
             "SELECT " + ",\n       ".join(select),
             f"FROM {source}",
             *_laterals(block, column),
-            "WHERE " + "\n  AND ".join([*where, f"{time} >= 0"]),
+            "WHERE " + "\n  AND ".join(where),
         ]
     )
 
 
-def _laterals(block: Block, column: Callable[[int], str]) -> list[str]:
-    from tidemark.compute.table_functions import generator
+def _joined(
+    block: Block, first: int, column: Callable[[int], str], small: bool
+) -> tuple[str, list[Expr]]:
+    """The leaves side by side, and the predicates that are still to be asked.
 
+    Small leaves are joined one after the other, each time in one partition: Spark does not see by
+    itself that a join of three needs no exchange. Large ones it puts in order itself.
+    """
+    leaves = [_renamed(block, leaf, first, small) for leaf in range(len(block.leaves))]
+    left = list(block.predicates)
+    if not small or len(leaves) < 3:
+        return " CROSS JOIN ".join(leaves), left
+    reached, source = {0}, leaves[0]
+    while len(reached) < len(leaves):
+        probe = next(probe for probe in probes(block, 0) if probe.into not in reached)
+        reached.add(probe.into)
+        now = [predicate for predicate in left if _over(block, predicate) <= reached]
+        left = [predicate for predicate in left if predicate not in now]
+        where = f" WHERE {' AND '.join(holds(p, column) for p in now)}" if now else ""
+        joined = f"{source} CROSS JOIN {leaves[probe.into]}{where}"
+        source = f"(SELECT /*+ COALESCE(1) */ * FROM {joined})"
+    return source, left
+
+
+def _renamed(block: Block, leaf: int, first: int, small: bool) -> str:
+    """A leaf whose columns have names of their own."""
+    names = [f"c{i} AS l{leaf}_c{i}" for i in range(len(block.leaves[leaf].columns))]
+    hint = "/*+ COALESCE(1) */ " if small else ""
+    listed = ", ".join([*names, f"_t AS l{leaf}_t", f"_d AS l{leaf}_d"])
+    return f"(SELECT {hint}{listed} FROM leaf{first + leaf})"
+
+
+def _over(block: Block, expr: Expr) -> set[int]:
+    """The leaves that an expression looks at; -1 is what flat maps have made."""
+    return {block.leaf_of(at) if at < block.width else -1 for at in columns_of(expr)}
+
+
+def _laterals(block: Block, column: Callable[[int], str]) -> list[str]:
     return [
         f"LATERAL VIEW {generator(flat.fn, [value(arg, column) for arg in flat.args], len(flat.made))} f{at} AS "
         + ", ".join(f"g{i}" for i in range(len(flat.made)))

@@ -35,7 +35,7 @@ def reduce_sql(shape: Shape, *, small: bool) -> str:
     if not keys:
         # One group that always exists: it must have a version even if nothing ever came.
         zeros = ", ".join(f"CAST(0 AS {c.type.spark}) AS {c.name}" for c in acc.state)
-        sources.append(f"SELECT 0 AS _t, {zeros}")
+        sources.append(f"SELECT {'/*+ COALESCE(1) */ ' * small}0 AS _t, {zeros}")
     everything = "\n    UNION ALL ".join(sources)
     ctes = [
         f"changes AS (\n  SELECT {by}, {', '.join(f'sum({s}) AS {s}' for s in sums)}\n"
@@ -83,9 +83,9 @@ def _extreme_ctes(
     by = ", ".join([*keys, "v", "_t"])
     selected = ", ".join([*keys, f"a{arg} AS v", "_t", "_d"])
     heads = ", ".join([*keys, "v", f"{PRIOR} AS _t", "_diff AS _d"])
-    on = " AND ".join(
-        [*(f"r.{k} <=> l.{k}" for k in keys), "l._live > 0", "r._t >= l._t", "r._t < l._until"]
-    )
+    # Without keys the same for all, which Spark cannot know: without any equality it broadcasts.
+    same = [f"r.{k} <=> l.{k}" for k in keys] or ["r._t * 0 = l._t * 0"]
+    on = " AND ".join([*same, "l._live > 0", "r._t >= l._t", "r._t < l._until"])
     group = ", ".join(f"r.{name}" for name in known)
     return [
         f"values{arg} AS (\n  SELECT {by}, sum(_d) AS _d\n  FROM ("

@@ -1,16 +1,19 @@
 """Runs a delta plan's queries on Spark: small changes in one partition, large ones in parallel.
 
 The text is the same, the leaves' binding and the session's settings differ. A leaf is a temporary
-view: over an Arrow table in a tick, over a snapshot scan when hydrating.
+view: over an Arrow table in a tick, over a snapshot scan when hydrating. A text that is run often is
+planned once and for all (spark/prepared.py).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.compute.delta import body_sql
@@ -20,10 +23,16 @@ from tidemark.compute.reduce import reduce_sql
 from tidemark.compute.shape import Block, Reduction, Shape, Temporal
 from tidemark.persist import ERR
 from tidemark.spark.frames import local_frame
-from tidemark.spark.session import LARGE, SMALL, session_for
+from tidemark.spark.prepared import NotPreparable, Prepared, preparable
+from tidemark.spark.session import LARGE, PREPARED, SMALL, session_for
+
+log = structlog.get_logger("dataflow")
 
 SMALL_CHANGE = 100_000
 """Rows of a query's leaves, all together, up to which one partition is faster than several."""
+
+PREPARE_AFTER = 3
+"""Runs of a query before its plan is kept: to prepare it costs several of them."""
 
 RANK, COUNT = "_t", "_d"
 RANKED = (pa.field(RANK, pa.int32()), pa.field(COUNT, pa.int64()))
@@ -41,6 +50,9 @@ class Runner:
     def __init__(self, spark: SparkSession, shape: Shape, group: str):
         self.large = session_for(spark, LARGE)
         self._small = session_for(spark, SMALL)
+        self._again = session_for(spark, PREPARED) if preparable(spark) else None
+        self._runs: Counter[str] = Counter()
+        self._prepared: dict[str, Prepared | None] = {}
         self._shape = shape
         self._group = group
         self._cached: list[DataFrame] = []
@@ -80,6 +92,9 @@ class Runner:
 
     def close(self) -> None:
         self.uncache()
+        for prepared in self._prepared.values():
+            if prepared is not None:
+                prepared.close()
 
     def _picked(self, leaves: list[pa.Table]) -> pa.Table:
         """Columns as they are need no query."""
@@ -98,9 +113,25 @@ class Runner:
         small = sum(table.num_rows for table in leaves.values()) <= SMALL_CHANGE
         session = self._small if small else self.large
         session.sparkContext.setJobGroup(self._group, self._group)
+        if small and (prepared := self._prepare(sql[True], leaves)) is not None:
+            return prepared.run(leaves)
         for name, table in leaves.items():
             local_frame(session, table).createOrReplaceTempView(name)
         return session.sql(sql[small]).toArrow()
+
+    def _prepare(self, sql: str, leaves: Mapping[str, pa.Table]) -> Prepared | None:
+        """The text as a plan that is kept; None if it has none that may be run twice."""
+        self._runs[sql] += 1
+        if self._again is None or self._runs[sql] <= PREPARE_AFTER:
+            return None
+        if sql not in self._prepared:
+            schemas = {name: table.schema for name, table in leaves.items()}
+            try:
+                self._prepared[sql] = Prepared(self._again, sql, schemas)
+            except NotPreparable as reason:
+                log.debug("not prepared", dataflow=self._group, reason=str(reason))
+                self._prepared[sql] = None
+        return self._prepared[sql]
 
     def _cache(self, frame: DataFrame) -> DataFrame:
         frame = frame.persist()

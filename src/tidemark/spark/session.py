@@ -84,6 +84,17 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+PREPARED = {
+    **SMALL,
+    # Compiled once and run a thousand times: what is too slow for a text that is planned each time.
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    # Leaves are RDDs, of whatever size; Spark takes those for huge and shuffles them if allowed to.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.defaultSizeInBytes": str(1024 * 1024),
+    "spark.sql.maxSinglePartitionBytes": f"{2**63 - 1}b",
+}
+
 LARGE = {
     **COMMON,
     "spark.sql.adaptive.enabled": "true",
