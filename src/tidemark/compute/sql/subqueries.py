@@ -171,7 +171,7 @@ class Pending:
                 f"set-returning functions are not allowed in {planner.clause}", sqlstate="0A000"
             )
         args, columns = typed_call(name, tuple(planner.plan(node) for node in nodes))
-        if len(columns) > 1:
+        if len(columns) != 1:
             raise Unsupported(
                 f"{name} in the select list is not supported", hint=f"write FROM {name}(...)"
             )
