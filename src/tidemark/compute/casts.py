@@ -16,6 +16,7 @@ from typing import Literal
 
 from tidemark.compute import literals
 from tidemark.compute.expr import Cast, Expr, Lit
+from tidemark.compute.intervals import INTERVAL
 from tidemark.compute.literals import UNKNOWN
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import (
@@ -27,6 +28,7 @@ from tidemark.types import (
     TIMESTAMP,
     TIMESTAMPTZ,
     SqlType,
+    array_of,
     numeric,
 )
 
@@ -99,6 +101,23 @@ _NO_DOUBLE_TEXT = (
     "double precision to text cannot be printed as PostgreSQL prints it; "
     "cast to numeric first, e.g. x::numeric::text"
 )
+
+JSON_TYPE = (
+    "CASE left({0}, 1) WHEN '{{' THEN 'object' WHEN '[' THEN 'array' WHEN '\"' THEN 'string'"
+    " WHEN 't' THEN 'boolean' WHEN 'f' THEN 'boolean' WHEN 'n' THEN 'null'"
+    " ELSE CASE WHEN {0} IS NOT NULL THEN 'number' END END"
+)
+_JSON_NUMBER = "{0} RLIKE '^-?[0-9]'"
+_NOT_SO_IN_JSON = f"concat('cannot cast jsonb ', {JSON_TYPE}, ' to type {{type}}')"
+
+
+def _from_json(spark: str, is_such: str, failure: Failure) -> CastRule:
+    return CastRule(
+        "explicit",
+        f"CASE WHEN {is_such} THEN {spark} END",
+        (Failure(f"NOT ({is_such})", _NOT_SO_IN_JSON), failure),
+    )
+
 
 CASTS: dict[tuple[str, str], CastRule] = {
     ("boolean", "integer"): CastRule("explicit", _PLAIN),
@@ -181,6 +200,15 @@ CASTS: dict[tuple[str, str], CastRule] = {
     ("bytea", "text"): CastRule("explicit", "concat('\\\\x', lower(hex({0})))"),
     ("text", "jsonb"): CastRule("explicit", _JSONB, (_BAD_INPUT,)),
     ("jsonb", "text"): CastRule("assignment", "{0}"),
+    ("jsonb", "boolean"): _from_json("{0} = 'true'", "{0} IN ('true', 'false')", OVERFLOW),
+    **{
+        ("jsonb", name): _from_json(
+            "try_cast(round(try_cast({0} AS DECIMAL(38,16)), 0) AS {T})", _JSON_NUMBER, OUT_OF_RANGE
+        )
+        for name in ("smallint", "integer", "bigint")
+    },
+    ("jsonb", "numeric"): _from_json("try_cast({0} AS {T})", _JSON_NUMBER, OVERFLOW),
+    ("jsonb", "double precision"): _from_json("CAST({0} AS {T})", _JSON_NUMBER, OVERFLOW),
     ("date", "timestamp"): CastRule("implicit", _PLAIN),
     ("date", "timestamp with time zone"): CastRule("implicit", _PLAIN),
     ("date", "text"): CastRule("assignment", _PLAIN),
@@ -204,6 +232,8 @@ PATTERNS = {
 
 
 def rule_for(source: SqlType, target: SqlType) -> CastRule | None:
+    if source.element is not None and target.element is not None:
+        return _array_rule(source.element, target.element)
     rule = CASTS.get((source.name, target.name))
     if rule is None or rule.refused:
         return rule
@@ -212,6 +242,18 @@ def rule_for(source: SqlType, target: SqlType) -> CastRule | None:
     if target == TEXT and source == NUMERIC:
         return CastRule(rule.context, "rtrim('.', rtrim('0', CAST({0} AS {T})))")
     return rule
+
+
+def _array_rule(source: SqlType, target: SqlType) -> CastRule | None:
+    """Element by element; only where no element can fail."""
+    rule = rule_for(source, target)
+    if rule is None or rule.refused:
+        return rule
+    if rule.fails:
+        what = f"an element of type {source} may not fit {target}"
+        return CastRule(rule.context, "", refused=f"{what}; convert elements before they meet")
+    element = rule.spark.replace("{0}", "x_").replace("{T}", target.spark)
+    return CastRule(rule.context, f"transform({{0}}, x_ -> {element})")
 
 
 def cast(expr: Expr, type_: SqlType, *, context: Context = "explicit") -> Expr:
@@ -232,12 +274,17 @@ def cast(expr: Expr, type_: SqlType, *, context: Context = "explicit") -> Expr:
 def castable(source: SqlType, target: SqlType, context: Context) -> bool:
     if source.name == target.name or source == UNKNOWN:
         return True
-    rule = CASTS.get((source.name, target.name))
+    rule = rule_for(source, target)
     return rule is not None and _STRENGTH[rule.context] <= _STRENGTH[context]
 
 
 def settled(expr: Expr) -> Expr:
-    """A literal that found no context is text, as in PostgreSQL."""
+    """A literal that found no context is text, as in PostgreSQL; an interval has none at all."""
+    if expr.type == INTERVAL:
+        raise Unsupported(
+            "values of type interval are not supported",
+            hint="add intervals to dates and timestamps, or keep seconds as numbers",
+        )
     return cast(expr, TEXT) if expr.type == UNKNOWN else expr
 
 
@@ -279,6 +326,9 @@ _MOMENTS = (DATE, TIMESTAMP, TIMESTAMPTZ)
 def _meet(a: SqlType, b: SqlType) -> SqlType | None:
     if a == b:
         return a
+    if a.element is not None and b.element is not None:
+        met = _meet(a.element, b.element)
+        return None if met is None else array_of(met)
     if a.is_integer and b.is_integer:
         return max(a, b, key=lambda type_: _INTEGERS.index(type_.name))
     if a.is_exact and b.is_exact:

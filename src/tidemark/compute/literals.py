@@ -11,6 +11,7 @@ import datetime as dt
 import re
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
+from tidemark.compute.arrays import array_text, read_array
 from tidemark.compute.expr import Lit
 from tidemark.compute.jsonb import canonical
 from tidemark.errors import DataError, Unsupported
@@ -19,6 +20,7 @@ from tidemark.types import BIGINT, BOOLEAN, INTEGER, MAX_PRECISION, SqlType, num
 UNKNOWN = SqlType("unknown")
 """The type of a quoted literal, a NULL or an untyped parameter before its context gives one."""
 
+_MOMENTS = ("date", "timestamp", "timestamp with time zone")
 BYTEA_PREFIX = "\\x"
 
 INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
@@ -63,10 +65,23 @@ def fits(value: int, type_: SqlType) -> bool:
 
 def typed(text: str, type_: SqlType) -> Lit:
     """The quoted literal `text` read as `type_`; raises DataError where PostgreSQL would."""
+    if type_.element is not None:
+        return _read_array(text, type_, type_.element)
     read = _READERS.get(type_.name)
     if read is None:
         raise Unsupported(f"literals of type {type_} are not supported")
     return Lit(read(text, type_), type_)
+
+
+def _read_array(text: str, type_: SqlType, element: SqlType) -> Lit:
+    cells = [each if each is None else typed(each, element).value for each in read_array(text)]
+    return Lit(array_text(cells), type_)
+
+
+def elements_of(literal: Lit) -> list[Lit]:
+    """The elements of an array's literal, which is not null."""
+    assert literal.type.element is not None
+    return [Lit(text, literal.type.element) for text in read_array(literal.value or "{}")]
 
 
 def converted(literal: Lit, type_: SqlType) -> Lit | None:
@@ -76,6 +91,8 @@ def converted(literal: Lit, type_: SqlType) -> Lit | None:
         return Lit(text, type_)
     if source == UNKNOWN:
         return typed(text, type_)
+    if source.name in _MOMENTS and type_.name in _MOMENTS:
+        return typed(text, type_)  # all of them in UTC
     if not (source.is_number and type_.is_number):
         return None
     if source.name == "double precision":
@@ -95,6 +112,9 @@ def spark_literal(literal: Lit) -> str:
     text, type_ = literal.value, literal.type
     if text is None:
         return f"CAST(NULL AS {type_.spark})"
+    if type_.element is not None:
+        cells = ", ".join(spark_literal(each) for each in elements_of(literal))
+        return f"array({cells})" if cells else f"CAST(array() AS {type_.spark})"
     match type_.name:
         case "boolean":
             return "true" if text in ("true", "t") else "false"
@@ -188,17 +208,22 @@ def _read_date(text: str, type_: SqlType) -> str:
 
 
 def _read_timestamp(text: str, type_: SqlType) -> str:
-    return _moment_text(_moment(text, type_).replace(tzinfo=None))
+    return moment_text(_moment(text, type_).replace(tzinfo=None))
 
 
 def _read_timestamptz(text: str, type_: SqlType) -> str:
     moment = _moment(text, type_)
     if moment.tzinfo is not None:
         moment = moment.astimezone(dt.UTC).replace(tzinfo=None)
-    return _moment_text(moment) + "+00"
+    return moment_text(moment) + "+00"
 
 
-def _moment_text(moment: dt.datetime) -> str:
+def moment_of(literal: Lit) -> dt.datetime:
+    """A date's, timestamp's or timestamptz's literal, in UTC; it is not null."""
+    return _moment(literal.value or "", literal.type).replace(tzinfo=None)
+
+
+def moment_text(moment: dt.datetime) -> str:
     text = moment.isoformat(sep=" ")
     return text.rstrip("0") if moment.microsecond else text
 

@@ -14,16 +14,20 @@ from typing import Any
 from sqlglot import ErrorLevel, exp
 from sqlglot.dialects.materialize import Materialize
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokenizer_core import Token
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import SqlType, numeric, type_named
+from tidemark.types import SqlType, array_of, numeric, type_named
 
 _OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
 
 
+_INTERVAL_FIELDS = frozenset("YEAR MONTH DAY HOUR MINUTE SECOND".split())
+
+
 class TidemarkSql(Materialize):
+    INDEX_OFFSET = 0  # subscripts stay as they are written
+
     class Tokenizer(Materialize.Tokenizer):
         # SHOW, EXPLAIN and the like are tokenized as any other text; control parses them.
         COMMANDS: set[Any] = set()  # noqa: RUF012
@@ -68,6 +72,36 @@ class TidemarkSql(Materialize):
             self._match(TokenType.ALIAS)
             query = self._parse_wrapped(self._parse_statement)
             return exp.CTE(this=query, alias=exp.TableAlias(this=name, columns=columns))
+
+        # What stands behind an arrow is an expression, also in a function's arguments.
+        LAMBDAS: dict[Any, Any] = {}  # noqa: RUF012
+        JSON_OPERATORS = {  # noqa: RUF012
+            **Materialize.Parser.JSON_OPERATORS,
+            TokenType.ARROW: lambda self, this, part: exp.JSONExtract(this=this, expression=part),
+            TokenType.DARROW: lambda self, this, part: exp.JSONExtractScalar(
+                this=this, expression=part
+            ),
+        }
+
+        def _parse_interval(
+            self, require_interval: bool = True, parse_function_unit: bool = True
+        ) -> exp.Add | exp.Interval | None:
+            """`interval 'text' [unit [TO unit]]`; sqlglot's own drops what it does not know."""
+            start = self._index
+            if not (self._match(TokenType.INTERVAL) and self._match(TokenType.STRING)):
+                self._retreat(start)
+                return None
+            text = exp.Literal.string(self._prev.text)
+            unit = self._interval_field()
+            if unit is not None and self._match_text_seq("TO"):
+                unit = exp.IntervalSpan(this=unit, expression=self._interval_field())
+            return self.expression(exp.Interval(this=text, unit=unit))
+
+        def _interval_field(self) -> exp.Var | None:
+            if self._curr is None or self._curr.text.upper() not in _INTERVAL_FIELDS:
+                return None
+            self._advance()
+            return exp.Var(this=self._prev.text.upper())
 
 
 DIALECT = TidemarkSql()
@@ -142,6 +176,8 @@ _TYPE_NAMES = {
 def sql_type(node: exp.DataType) -> SqlType:
     """The type that a type's name in SQL stands for; what is not supported is refused by name."""
     kind = node.this
+    if kind == exp.DType.ARRAY and len(node.expressions) == 1:
+        return array_of(sql_type(node.expressions[0]))
     name = _TYPE_NAMES.get(kind) if isinstance(kind, exp.DType) else None
     if name is None:
         type_named(node.sql(dialect=DIALECT).lower())

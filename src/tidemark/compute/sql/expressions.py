@@ -15,15 +15,17 @@ from tidemark.compute.aggregates import aggregate, composed, is_aggregate
 from tidemark.compute.casts import settled
 from tidemark.compute.expr import Col, Expr, Lit
 from tidemark.compute.functions import call, cast
+from tidemark.compute.intervals import INTERVAL, read_interval
 from tidemark.compute.literals import UNKNOWN, number_literal
 from tidemark.compute.plan import Aggregate, Order
 from tidemark.compute.sql.dialect import identifier, parameter_number, sql_type
 from tidemark.compute.sql.over import FUNCTIONS as WINDOW_FUNCTIONS
 from tidemark.compute.sql.over import plan_over
 from tidemark.compute.sql.scope import Scope
+from tidemark.compute.sql.temporal import CLAUSES, MIRRORED, compared_with_now, misplaced
 from tidemark.compute.sql.windows import WindowCall
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import BOOLEAN, JSONB
+from tidemark.types import BOOLEAN, JSONB, TEXT, TIMESTAMP, TIMESTAMPTZ
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -39,6 +41,22 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.LTE: "<=",
     exp.GT: ">",
     exp.GTE: ">=",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "#",
+    exp.BitwiseLeftShift: "<<",
+    exp.BitwiseRightShift: ">>",
+    exp.RegexpLike: "~",
+    exp.RegexpILike: "~*",
+    exp.JSONExtract: "->",
+    exp.JSONExtractScalar: "->>",
+    exp.JSONBExtract: "#>",
+    exp.JSONBExtractScalar: "#>>",
+    exp.JSONBContainsTopKey: "?",
+    exp.JSONBContains: "?",
+    exp.ArrayContainsAll: "@>",
+    exp.ArrayContainedBy: "<@",
+    exp.ArrayOverlaps: "&&",
     exp.NullSafeEQ: "is not distinct from",
     exp.NullSafeNEQ: "is distinct from",
 }
@@ -51,18 +69,9 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Subquery: ("subqueries in expressions", "write the subquery in FROM and join with it"),
     exp.Select: ("subqueries in expressions", "write the subquery in FROM and join with it"),
     exp.Exists: ("EXISTS", "join with a SELECT DISTINCT of the keys instead"),
-    exp.Any: ("ANY and ALL", "use IN with a list of values"),
-    exp.Interval: ("intervals", "add days to a date as an integer, or use date_trunc"),
-    exp.AtTimeZone: ("AT TIME ZONE", "times are in UTC; cast between timestamp and timestamptz"),
-    exp.RegexpLike: ("regular expressions", "use LIKE, starts_with or strpos"),
-    exp.RegexpILike: ("regular expressions", "use ILIKE, starts_with or strpos"),
     exp.SimilarTo: ("SIMILAR TO", "use LIKE"),
-    exp.Array: ("arrays", "keep one value per row"),
-    exp.Bracket: ("arrays", "keep one value per row"),
     exp.Tuple: ("row values", "compare the columns one by one, joined by AND"),
     exp.Star: ("* in an expression", "name the columns"),
-    exp.JSONExtract: ("JSON operators", "extract the fields before they reach the table"),
-    exp.JSONExtractScalar: ("JSON operators", "extract the fields before they reach the table"),
     exp.Collate: ("COLLATE", "text is ordered by code point"),
     exp.TryCast: ("TRY_CAST", "use CAST; a bad value becomes an error row"),
 }
@@ -151,6 +160,16 @@ class Expressions:
                 return call("strpos", (self.plan(text), self.plan(node.args["substr"])))
             case exp.Anonymous():
                 return self._function(node)
+            case exp.BitwiseNot(this=inner):
+                return call("bitwise not", (self.plan(inner),))
+            case exp.AtTimeZone():
+                return self._at_time_zone(node)
+            case exp.Array():
+                return call("array", tuple(self.plan(each) for each in node.expressions))
+            case exp.Bracket():
+                return self._subscript(node)
+            case exp.Interval():
+                return self._interval(node)
             case exp.Window():
                 return plan_over(node, self, self.named_windows)
             case exp.Filter():
@@ -158,12 +177,56 @@ class Expressions:
             case exp.Dot(this=exp.Identifier() as schema, expression=exp.Anonymous() as function):
                 if identifier(schema) == "pg_catalog":
                     return self._function(function)
+        if isinstance(node, exp.Cast) and node.args["to"].this == exp.DType.INTERVAL:
+            return self._cast_to_interval(node)
         if kind is exp.Cast:
             return cast(self.plan(node.this), sql_type(node.args["to"]))
         raise refusal(node)
 
     def predicate(self, node: exp.Expr) -> Expr:
+        """A condition; in a view it may be a temporal filter, or have some joined by AND."""
+        inner = _unwrapped(node)
+        if self.clause in CLAUSES and not self.session and _mentions_now(inner):
+            if isinstance(inner, exp.And):
+                parts = inner.flatten(unnest=False)
+                return call("and", tuple(self.predicate(part) for part in parts))
+            made = self._temporal(inner)
+            if made is not None:
+                return made
         return self.boolean(self.plan(node))
+
+    def _temporal(self, node: exp.Expr) -> Expr | None:
+        """`mz_now() op e`, on either side, or `mz_now() BETWEEN a AND b`; None if it is neither."""
+        if isinstance(node, exp.Between) and _is_now(node.this) and not node.args.get("symmetric"):
+            low, high = self.plan(node.args["low"]), self.plan(node.args["high"])
+            return call("and", (compared_with_now(">=", low), compared_with_now("<=", high)))
+        op = _BINARY.get(type(node), "")
+        if op not in MIRRORED:
+            return None
+        if _is_now(node.this):
+            return compared_with_now(op, self.plan(node.expression))
+        if _is_now(node.expression):
+            return compared_with_now(MIRRORED[op], self.plan(node.this))
+        return None
+
+    def _interval(self, node: exp.Interval) -> Expr:
+        unit = node.args.get("unit")
+        if isinstance(unit, exp.IntervalSpan):
+            if unit.expression is None or not any(sign in node.name for sign in "-:"):
+                raise Unsupported(f"INTERVAL '{node.name}' {unit.sql()} is not supported")
+            return read_interval(node.name)
+        return read_interval(node.name, unit.name if unit is not None else None)
+
+    def _cast_to_interval(self, node: exp.Cast) -> Expr:
+        text = self.plan(node.this)
+        if isinstance(text, Lit) and text.type in (UNKNOWN, TEXT, INTERVAL):
+            if text.type == INTERVAL or text.value is None:
+                return Lit(text.value, INTERVAL)
+            return read_interval(text.value)
+        raise Unsupported(
+            f"cannot cast type {text.type} to interval",
+            hint="intervals must be constants, e.g. interval '1 day'",
+        )
 
     def boolean(self, expr: Expr) -> Expr:
         if expr.type == UNKNOWN:
@@ -183,7 +246,26 @@ class Expressions:
                         "syntax error: comparisons do not chain",
                         hint=f"put parentheses into {node.sql(dialect='postgres')}",
                     )
-        return call(_BINARY[type(node)], (self.plan(node.this), self.plan(node.expression)))
+        op, right = _BINARY[type(node)], node.expression
+        if isinstance(node, _COMPARISONS) and (quantified := _quantified(right)) is not None:
+            word, inner = quantified
+            return call(f"{op} {word}", (self.plan(node.this), self.plan(inner)))
+        return call(op, (self.plan(node.this), self.plan(right)))
+
+    def _at_time_zone(self, node: exp.AtTimeZone) -> Expr:
+        zone, moment = self.plan(node.args["zone"]), self.plan(node.this)
+        if not isinstance(zone, Lit) or (zone.value or "").upper() not in ("UTC", "GMT", "Z"):
+            raise Unsupported("AT TIME ZONE is supported for 'UTC' only", hint="times are in UTC")
+        if moment.type == TIMESTAMPTZ:
+            return cast(moment, TIMESTAMP)
+        if moment.type == TIMESTAMP:
+            return cast(moment, TIMESTAMPTZ)
+        return cast(cast(moment, TIMESTAMPTZ), TIMESTAMP)
+
+    def _subscript(self, node: exp.Bracket) -> Expr:
+        if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
+            raise Unsupported("array slices are not supported", hint="use one subscript, e.g. a[1]")
+        return call("subscript", (self.plan(node.this), self.plan(node.expressions[0])))
 
     def _column(self, node: exp.Column) -> Expr:
         if isinstance(node.this, exp.Star):
@@ -228,8 +310,10 @@ class Expressions:
         like, escape = (
             (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
         )
-        if not isinstance(like, exp.Like | exp.ILike) or isinstance(like.expression, exp.Any):
-            raise refusal(like.expression)
+        if not isinstance(like, exp.Like | exp.ILike):
+            raise refusal(like)
+        if _quantified(like.expression) is not None:
+            raise Unsupported("LIKE ANY and LIKE ALL are not supported", hint="join LIKEs by OR")
         pattern = self.plan(like.expression)
         if escape is not None:
             pattern = _with_backslashes(pattern, self.plan(escape))
@@ -297,9 +381,7 @@ class Expressions:
         if name in self.session:
             return self.session[name]
         if name == "mz_now":
-            raise Unsupported(
-                "mz_now() is not supported", hint="temporal filters cannot be maintained yet"
-            )
+            raise misplaced()
         what = "changes with time" if name in CLOCK_FUNCTIONS else "depends on the session"
         raise Unsupported(
             f"{name} is not supported here: its value {what}, so a view over it could not be kept",
@@ -368,6 +450,31 @@ class Expressions:
                 raise Unsupported("ORDER BY jsonb is not supported", hint="order by parts of it")
             found.append(Order(expr, descending, told))
         return tuple(found)
+
+
+def _unwrapped(node: exp.Expr) -> exp.Expr:
+    return _unwrapped(node.this) if isinstance(node, exp.Paren) else node
+
+
+def _is_now(node: exp.Expr) -> bool:
+    inner = _unwrapped(node)
+    return isinstance(inner, exp.Anonymous) and identifier(inner.this) == "mz_now"
+
+
+def _quantified(node: exp.Expr) -> tuple[str, exp.Expr] | None:
+    """`any` or `all`, and the array behind it; None if it is neither, or has a query."""
+    if isinstance(node, exp.Any):
+        word, inner = "any", node.this
+    elif isinstance(node, exp.Anonymous) and identifier(node.this) in ("all", "some", "any"):
+        word = "all" if identifier(node.this) == "all" else "any"
+        inner = node.expressions[0] if len(node.expressions) == 1 else None
+    else:
+        return None
+    return (word, inner) if isinstance(inner, exp.Expr) else None
+
+
+def _mentions_now(node: exp.Expr) -> bool:
+    return any(map(_is_now, node.find_all(exp.Anonymous)))
 
 
 def refusal(node: exp.Expr) -> Unsupported:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.errors import Unsupported
 from tidemark.types import SqlType
@@ -27,6 +28,8 @@ POSITIVE, NEGATIVE = 0x0000, 0x4000
 
 def binaries(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
     """The values of a column, which is in its type's own Arrow form."""
+    if sql_type.element is not None:
+        return _arrays(array, sql_type.element)
     to_binary = _BINARIES.get(sql_type.name)
     if to_binary is None:
         raise Unsupported(
@@ -34,6 +37,32 @@ def binaries(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
             hint="Ask for text format for this column.",
         )
     return to_binary(array, sql_type)
+
+
+ARRAY_HEADER = struct.Struct("!iiI")
+"""Number of dimensions, 1 if there are nulls, type of the elements."""
+ARRAY_DIMENSION = struct.Struct("!ii")
+"""Number of elements, index of the first."""
+
+
+def _arrays(array: pa.Array, element: SqlType) -> list[bytes | None]:
+    """Each a header, then every element with its length in front; a null's is -1."""
+    cells = binaries(array.flatten(), element)
+    out: list[bytes | None] = []
+    at = 0
+    for length in pc.list_value_length(array).to_pylist():
+        if length is None:
+            out.append(None)
+            continue
+        mine = cells[at : at + length]
+        at += length
+        parts = [ARRAY_HEADER.pack(1 if mine else 0, int(None in mine), element.oid)]
+        if mine:
+            parts.append(ARRAY_DIMENSION.pack(length, 1))
+        for cell in mine:
+            parts.append(struct.pack("!i", -1 if cell is None else len(cell)) + (cell or b""))
+        out.append(b"".join(parts))
+    return out
 
 
 def numeric_binary(value: Decimal, dscale: int) -> bytes:

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.compute.arrays import array_text
 from tidemark.control.pgwire.binary import binaries
 from tidemark.errors import InvalidUsage, Unsupported
 from tidemark.types import Column, SqlType
@@ -75,10 +76,24 @@ def copy_lines(batch: pa.RecordBatch | pa.Table, columns: Sequence[Column]) -> l
 
 def texts(array: pa.Array, sql_type: SqlType) -> pa.Array:
     """A column, in its type's own Arrow form, as an array of what PostgreSQL prints."""
+    if sql_type.element is not None:
+        return _arrays_text(array, sql_type.element)
     to_text = _TEXTS.get(sql_type.name)
     if to_text is None:
         raise Unsupported(f"values of type {sql_type} cannot be sent to a client")
     return to_text(array, sql_type)
+
+
+def _arrays_text(array: pa.Array, element: SqlType) -> pa.Array:
+    """Arrays as `{1,NULL,"a b"}`: the elements of all of them are printed as one column."""
+    cells = texts(array.flatten(), element).to_pylist()
+    lengths = pc.list_value_length(array).to_pylist()
+    out: list[str | None] = []
+    at = 0
+    for length in lengths:
+        out.append(None if length is None else array_text(cells[at : at + length]))
+        at += length or 0
+    return pa.array(out, _STRING)
 
 
 def _arrays(

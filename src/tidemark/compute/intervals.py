@@ -1,0 +1,166 @@
+"""Intervals: constants of months, days and microseconds, only ever added to a moment.
+
+A month has no fixed length and neither has a day where clocks change, so the three are kept
+apart, as PostgreSQL does. An interval never leaves the planner: `interval '1' month * 3` is
+computed when the statement is planned, and `moment + interval` becomes the function
+`add interval`. There are no interval columns.
+
+    interval '90' day                0 months, 90 days, 0 microseconds
+    interval '1 year 02:30:00'       12 months, 0 days, 9,000,000,000 microseconds
+    interval '1.5 months'            1 month, 15 days
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+
+from tidemark.compute.expr import Lit
+from tidemark.errors import DataError, Unsupported
+from tidemark.types import SqlType
+
+INTERVAL = SqlType("interval")
+"""The type of an interval; like that of a quoted literal it never leaves the planner."""
+
+_MICROS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+}
+_DAY_MICROS = 86_400_000_000
+_DAYS = {"day": 1, "week": 7}
+_MONTHS = {"month": 1, "year": 12, "decade": 120, "century": 1_200, "millennium": 12_000}
+_SPELLINGS = {
+    "us": "microsecond", "usec": "microsecond", "ms": "millisecond", "msec": "millisecond",
+    "s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour", "hr": "hour",
+    "d": "day", "w": "week", "mon": "month", "y": "year", "yr": "year", "dec": "decade",
+    "c": "century", "cent": "century", "centurie": "century", "mil": "millennium",
+    "millennia": "millennium",
+}  # fmt: skip
+_TOKEN = re.compile(
+    r"\s*(?:(?P<time>[+-]?\d+:\d\d(?::\d\d(?:\.\d*)?)?)"
+    r"|(?P<years>[+-]?\d+)-(?P<months>\d+)(?![\d.])"
+    r"|(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))\s*(?P<unit>[a-zA-Z]+)?)"
+)
+_MAX_YEARS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    months: int = 0
+    days: int = 0
+    micros: int = 0
+
+    def plus(self, other: Interval) -> Interval:
+        return Interval(
+            self.months + other.months, self.days + other.days, self.micros + other.micros
+        )
+
+    def times(self, factor: Decimal) -> Interval:
+        """What is less than a month or a day goes on as days of 30 to a month, and as time."""
+        months, days = self.months * factor, self.days * factor
+        whole_months = int(months)
+        spilled = (months - whole_months) * 30
+        whole_days = int(days) + int(spilled)
+        left = (days - int(days)) + (spilled - int(spilled))
+        micros = self.micros * factor + left * _DAY_MICROS
+        return Interval(whole_months, whole_days, int(micros.to_integral_value()))
+
+    def literal(self) -> Lit:
+        if abs(self.months) > 12 * _MAX_YEARS or abs(self.seconds) > _MAX_YEARS * 366 * 86_400:
+            raise DataError("interval out of range", sqlstate="22008")
+        return Lit(f"{self.months} {self.days} {self.micros}", INTERVAL)
+
+    @property
+    def seconds(self) -> Decimal:
+        """Of days and time together; a day is 24 hours, as always in UTC."""
+        return Decimal(self.days * _DAY_MICROS + self.micros).scaleb(-6)
+
+
+def interval_of(literal: Lit) -> Interval:
+    """What an interval's literal says; it is not null."""
+    months, days, micros = (int(part) for part in (literal.value or "0 0 0").split())
+    return Interval(months, days, micros)
+
+
+def read_interval(text: str, unit: str | None = None) -> Lit:
+    """`interval 'text' unit`; the unit is that of a number without one."""
+    bad = DataError(f'invalid input syntax for type interval: "{text}"', sqlstate="22007")
+    body = text.strip()
+    if body[:1] in ("P", "p"):
+        raise Unsupported("intervals in ISO 8601 are not supported", hint="write '1 day 02:00'")
+    ago = body.lower().endswith(" ago")
+    body = body[:-4] if ago else body.removeprefix("@").lstrip()
+    total, at = Interval(), 0
+    if not body:
+        raise bad
+    while at < len(body):
+        found = _TOKEN.match(body, at)
+        if found is None or found.end() == at:
+            raise bad
+        at = found.end()
+        rest = body[at:].strip()
+        if found["time"]:
+            total = total.plus(_clock(found["time"]))
+        elif found["years"]:
+            sign = -1 if found["years"].startswith("-") else 1
+            months = abs(int(found["years"])) * 12 + int(found["months"])
+            total = total.plus(Interval(months=sign * months))
+        else:
+            # A number before a time of day counts days: '1 02:03:04'.
+            default = "day" if re.match(r"[+-]?\d+:", rest) else (unit or "second").lower()
+            name = _unit_name(found["unit"] or default)
+            if name is None or (found["unit"] is None and rest and default != "day"):
+                raise bad
+            total = total.plus(_quantity(Decimal(found["number"]), name))
+        if not rest:
+            break
+    return (total.times(Decimal(-1)) if ago else total).literal()
+
+
+def shifted(moment: dt.datetime, by: Interval) -> dt.datetime | None:
+    """The moment so much later: months first, keeping to the month's end; None out of range."""
+    month = moment.year * 12 + moment.month - 1 + by.months
+    year, month = divmod(month, 12)
+    if not dt.MINYEAR <= year <= dt.MAXYEAR:
+        return None
+    last = calendar.monthrange(year, month + 1)[1]
+    there = moment.replace(year=year, month=month + 1, day=min(moment.day, last))
+    try:
+        return there + dt.timedelta(days=by.days, microseconds=by.micros)
+    except OverflowError:
+        return None
+
+
+def _unit_name(word: str) -> str | None:
+    lower = word.lower()
+    for spelled in (lower, lower.removesuffix("s")):
+        name = _SPELLINGS.get(spelled, spelled)
+        if name in _MICROS or name in _DAYS or name in _MONTHS:
+            return name
+    return None
+
+
+def _quantity(number: Decimal, unit: str) -> Interval:
+    if unit in _MICROS:
+        return Interval(micros=int((number * _MICROS[unit]).to_integral_value()))
+    if unit in _DAYS:
+        return Interval(days=_DAYS[unit]).times(number)
+    months = number * _MONTHS[unit]
+    if unit == "month":
+        return Interval(months=1).times(number)
+    return Interval(months=int(months.to_integral_value()))
+
+
+def _clock(text: str) -> Interval:
+    sign = -1 if text.startswith("-") else 1
+    hours, minutes, *seconds = text.lstrip("+-").split(":")
+    micros = int(hours) * _MICROS["hour"] + int(minutes) * _MICROS["minute"]
+    if seconds:
+        micros += int((Decimal(seconds[0]) * 1_000_000).to_integral_value())
+    return Interval(micros=sign * micros)
