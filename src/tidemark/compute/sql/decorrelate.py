@@ -105,9 +105,7 @@ def _grouped_scalar(outer: Plan, sub: Plan) -> tuple[Plan, Expr] | None:
     found = pulled(plan.input)
     if found is None:
         return None
-    aggregates = tuple(
-        map_aggregate(each, lambda expr: _into(expr, found.outputs)) for each in plan.aggregates
-    )
+    aggregates = _aggregates_into(plan, found.outputs)
     if any(has_outer(expr) for each in aggregates for expr in aggregate_expressions(each)):
         return None
     pairs = [_equality(predicate) for predicate in found.predicates]
@@ -357,9 +355,7 @@ def _pulled_reduce(sub: Reduce) -> Pulled | None:
     if found is None:
         return None
     keys = [_into(key, found.outputs) for key in sub.keys]
-    aggregates = tuple(
-        map_aggregate(each, lambda expr: _into(expr, found.outputs)) for each in sub.aggregates
-    )
+    aggregates = _aggregates_into(sub, found.outputs)
     own, predicates = _by_equalities(found, len(keys) + len(aggregates))
     inside = [*keys, *(expr for each in aggregates for expr in aggregate_expressions(each))]
     if own is None or any(has_outer(expr) for expr in inside):
@@ -424,6 +420,10 @@ def _equality(predicate: Expr) -> tuple[Expr, Expr] | None:
 def _into(expr: Expr, outputs: Sequence[Expr]) -> Expr:
     """An expression over some outputs, as one over what the outputs are over."""
     return substitute(expr, lambda col: outputs[col.index] if col.index >= 0 else col)
+
+
+def _aggregates_into(plan: Reduce, outputs: Sequence[Expr]) -> tuple[Aggregate, ...]:
+    return tuple(map_aggregate(each, lambda expr: _into(expr, outputs)) for each in plan.aggregates)
 
 
 def _onto(expr: Expr, width: int) -> Expr:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.materialize import Materialize
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
@@ -19,7 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import SqlType, array_of, numeric, type_named
 
-_OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
 
 
 _INTERVAL_FIELDS = frozenset("YEAR MONTH DAY HOUR MINUTE SECOND".split())
@@ -36,7 +37,7 @@ class TidemarkSql(Materialize):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
         NO_PAREN_FUNCTIONS: dict[Any, Any] = {}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
-            name: Materialize.Parser.FUNCTION_PARSERS[name] for name in _OWN_GRAMMAR
+            name: Materialize.Parser.FUNCTION_PARSERS[name] for name in OWN_GRAMMAR
         }
 
         def _parse_with(self, skip_with_token: bool = False) -> exp.With | None:
@@ -50,6 +51,16 @@ class TidemarkSql(Materialize):
             for name, part in (("mutually", True), ("limit", limit), ("return_at_limit", returns)):
                 with_.set(name, part)
             return with_
+
+        def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
+            """`a JOIN b` without a condition must not look like `a, b`."""
+            comma = self._curr is not None and self._curr.token_type == TokenType.COMMA
+            join = super()._parse_join(*args, **kwargs)
+            if isinstance(join, exp.Join) and not comma:
+                conditions = ("side", "kind", "method", "on", "using")
+                if not any(join.args.get(part) for part in conditions):
+                    join.set("kind", "INNER")
+            return join
 
         def _parse_recursion_limit(self) -> tuple[int | None, bool]:
             """`(RETURN AT RECURSION LIMIT n)`, `(ERROR AT RECURSION LIMIT n)`, or nothing."""
@@ -107,17 +118,17 @@ class TidemarkSql(Materialize):
 DIALECT = TidemarkSql()
 
 
-def tokenize(sql: str) -> list[Token]:
+def tokenize(sql: str, dialect: Dialect = DIALECT) -> list[Token]:
     try:
-        return DIALECT.tokenize(sql)
+        return dialect.tokenize(sql)
     except TokenError:
         raise SqlError(f"unterminated quoted string or comment in: {sql[-60:]}") from None
 
 
-def parse_tokens(tokens: Sequence[Token], sql: str) -> exp.Expr:
+def parse_tokens(tokens: Sequence[Token], sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
     """One query, or one expression, out of the tokens of `sql`."""
     try:
-        parser = DIALECT.parser(error_level=ErrorLevel.IMMEDIATE)
+        parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
         trees = [tree for tree in parser.parse(list(tokens), sql) if tree is not None]
     except ParseError as parse_error:
         raise syntax_error(sql, parse_error) from None
@@ -126,8 +137,8 @@ def parse_tokens(tokens: Sequence[Token], sql: str) -> exp.Expr:
     return trees[0]
 
 
-def parse_query(sql: str) -> exp.Expr:
-    tree = parse_tokens(tokenize(sql), sql)
+def parse_query(sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
+    tree = parse_tokens(tokenize(sql, dialect), sql, dialect)
     if not isinstance(tree, exp.Query | exp.Values):
         raise SqlError(f'syntax error at or near "{sql.split()[0] if sql.split() else ""}"')
     return tree

@@ -59,7 +59,7 @@ class _Chain:
 def from_clause(context: Context, tree: exp.Select) -> Source:
     from_ = tree.args.get("from_")
     result = Source(ONE_ROW, Scope(outer=context.outer))
-    laterals = [exp.Join(this=each) for each in tree.args.get("laterals") or []]
+    laterals = [_lateral_view(each) for each in tree.args.get("laterals") or []]
     joins = (tree.args.get("joins") or []) + laterals
     if from_ is None:
         if joins:
@@ -80,6 +80,13 @@ def from_clause(context: Context, tree: exp.Select) -> Source:
         mine = _chain(context, first, rest, Source(ONE_ROW, Scope(outer=context.outer)))
         result = Source(joined(result.plan, mine.plan), result.scope.beside(mine.scope))
     return result
+
+
+def _lateral_view(node: exp.Expr) -> exp.Join:
+    """Spark's LATERAL VIEW; OUTER keeps rows for which there is nothing."""
+    if node.args.get("outer"):
+        return exp.Join(this=node, side="LEFT", on=exp.true())
+    return exp.Join(this=node)
 
 
 def _chain(context: Context, first: exp.Expr, joins: Sequence[exp.Join], before: Source) -> Source:

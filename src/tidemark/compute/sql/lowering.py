@@ -26,6 +26,7 @@ from tidemark.compute.plan import (
     Let,
     LetRec,
     Local,
+    Negate,
     OrderBy,
     OuterJoin,
     Plan,
@@ -105,6 +106,9 @@ class _Lowering:
         return len(self.places)
 
     def over(self, plan: Plan) -> Plan:
+        if isinstance(plan, Negate):
+            # It belongs to the Union around it, so it stays outside of the join.
+            return Negate(self.over(plan.input))
         if not self._correlated(plan):
             return joined(self.domain, plain(plan))
         match plan:

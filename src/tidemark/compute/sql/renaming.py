@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from tidemark.compute.plan import Finish, Let, LetRec, Plan, Project
+from tidemark.compute.plan import Finish, FlatMap, Let, LetRec, Plan, Project
 from tidemark.compute.sql.correlation import cols_of, names_of, narrowed
 from tidemark.compute.sql.dialect import identifier
 from tidemark.errors import SqlError
+from tidemark.types import Column
 
 
 def alias_columns(node: exp.Expr) -> tuple[str, ...]:
@@ -30,6 +31,9 @@ def renamed(plan: Plan, names: tuple[str, ...], what: str = "the query") -> Plan
     match plan:
         case Project(input=input_, outputs=outputs):
             return Project(input_, outputs, every)
+        case FlatMap(made=made) if len(made) == len(columns):
+            given = tuple(Column(name, each.type) for name, each in zip(every, made, strict=True))
+            return FlatMap(plan.input, plan.fn, plan.args, given)
         case Let(name=name, value=value, body=body):
             return Let(name, value, renamed(body, every))
         case LetRec(bindings=bindings, body=body):

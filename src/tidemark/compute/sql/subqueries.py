@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from tidemark.compute.casts import settled
 from tidemark.compute.expr import TRUE, Call, Col, Expr, Lit, conjuncts, substitute, walk
-from tidemark.compute.functions import call
+from tidemark.compute.functions import call, cast
 from tidemark.compute.plan import (
     Aggregate,
     Filter,
@@ -44,9 +44,11 @@ from tidemark.compute.sql.decorrelate import COUNT, exists, scalar
 from tidemark.compute.sql.dialect import identifier
 from tidemark.compute.sql.expressions import Expressions
 from tidemark.compute.sql.lowering import ONE_ROW, joined, plain
+from tidemark.compute.sql.simplify import without_padding
+from tidemark.compute.sql.spark_dialect import AS_FRACTION
 from tidemark.compute.table_functions import TABLE_FUNCTIONS, typed_call
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import BIGINT, BOOLEAN, INTEGER, SqlType
+from tidemark.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, SqlType
 
 SUBQUERY_BASE = 2_000_000
 GROUPING_BASE = 3_000_000
@@ -101,6 +103,9 @@ class Pending:
                 return self._quantified("any", "=", operand, query, planner)
             case exp.Binary() if type(node) in _OPERATORS:
                 return self._comparison(node, planner)
+            case exp.Anonymous(this=name) if name == AS_FRACTION:
+                expr = planner.plan(node.expressions[0])
+                return cast(expr, DOUBLE) if expr.type.is_integer else expr
             case exp.Anonymous() if identifier(node.this) == "grouping":
                 args = tuple(settled(planner.plan(arg)) for arg in node.expressions)
                 if args not in self.groupings:
@@ -212,12 +217,12 @@ class Pending:
     def filtered(self, plan: Plan, predicate: Expr, change: Change | None = None) -> Plan:
         """The rows of `plan` for which `predicate` (changed already) is true."""
         if not list(_marks([predicate])):
-            return Filter(plan, predicate)
+            return Filter(without_padding(plan, predicate), predicate)
         width = len(plan.columns)
         parts = conjuncts(predicate)
         simple = [part for part in parts if not list(_marks([part]))]
         if simple:
-            plan = Filter(plan, _all(simple))
+            plan = Filter(without_padding(plan, _all(simple)), _all(simple))
         rest: list[Expr] = []
         for part in parts:
             if part in simple:
@@ -229,7 +234,7 @@ class Pending:
                 plan = made
         if rest:
             plan, values = self.attached(plan, rest, change)
-            plan = Filter(plan, _all(values))
+            plan = Filter(without_padding(plan, _all(values)), _all(values))
         return narrowed(plan, width)
 
     def _joined(self, plan: Plan, part: Expr, change: Change | None) -> Plan | None:
@@ -375,7 +380,13 @@ def _changed(sub: Plan, change: Change | None) -> Plan:
     def place(col: Col) -> Expr:
         if level_of(col) != 1:
             return col
-        return outward(change(Col(outer_index(col), col.type)))
+        try:
+            return outward(change(Col(outer_index(col), col.type)))
+        except SqlError as ungrouped:
+            name = ungrouped.message.split('"')[1]
+            raise SqlError(
+                f'subquery uses ungrouped column "{name}" from outer query', sqlstate="42803"
+            ) from None
 
     return map_outer(sub, place)
 
