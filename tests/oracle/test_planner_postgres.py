@@ -237,6 +237,17 @@ SELECT a + 1 AS k, count(*) FROM t WHERE c > 0 GROUP BY ROLLUP (k) ORDER BY k
 SELECT grouping(b), count(*) FROM t GROUP BY b
 SELECT * FROM generate_series(1, 5) g
 SELECT * FROM generate_series(5, 1, -2) AS g(x)
+SELECT * FROM generate_series(timestamp '2024-01-01', timestamp '2024-01-02 12:00', interval '6 hours') g
+SELECT g::date FROM generate_series(date '2024-03-05', date '2024-03-01', interval '-1 day') g
+SELECT x, o FROM unnest(ARRAY[3, 1, NULL, 3]) WITH ORDINALITY AS s(x, o)
+SELECT a, unnest(ARRAY[a, a + 1]) FROM t
+SELECT a, x FROM t LEFT JOIN LATERAL unnest(ARRAY[b, 'w']) x ON x <> 'x'
+SELECT value FROM jsonb_array_elements_text('[1, "x", null, true, {"a": 1}]'::jsonb) WHERE value NOT LIKE '{%'
+SELECT value::text FROM jsonb_array_elements('[1, "x", true, 2.50]'::jsonb) WHERE value::text <> '2.50'
+SELECT key, value FROM jsonb_each_text('{"a": 1, "b": "x", "c": null}'::jsonb)
+SELECT key, value::text FROM jsonb_each('{"a": 1, "b": "x"}'::jsonb) WITH ORDINALITY WHERE ordinality <= 2
+SELECT k FROM jsonb_object_keys('{"a": 1, "b": {"c": 2}}'::jsonb) k
+SELECT count(*) FROM t, jsonb_array_elements('[1, 2]'::jsonb) j
 SELECT * FROM generate_series(5, 1)
 SELECT t.a, g FROM t, generate_series(1, t.a) g
 SELECT t.a, g.x FROM t LEFT JOIN LATERAL generate_series(2, t.a) g(x) ON true
