@@ -105,11 +105,10 @@ def maintained_difference(bench: Bench, history: History, sql: str) -> Differenc
 
 
 def some_times(history: History, tables: postgres.Tables) -> list[int]:
-    """The last time and two others, of different states."""
-    first = {state: time for time, state in reversed(tables.states.items())}
+    """The last state, and another."""
+    times = sorted(set(tables.first.values()))
     rng = random.Random(f"times {history.seed}")
-    times = sorted(first.values())
-    return sorted({times[-1], *rng.sample(times, min(2, len(times)))})
+    return sorted({times[-1], *rng.sample(times, min(1, len(times)))})
 
 
 def _types_differ(plan: Plan, answers: Iterable[postgres.Answer]) -> str | None:

@@ -15,6 +15,7 @@ from typing import NoReturn
 import psycopg
 from histories import History, Row
 from maintained import normal
+from psycopg import sql
 
 Contents = Counter[Row]
 
@@ -33,30 +34,32 @@ class Answer:
 
 
 class Tables:
+    """A history's tables; a state is loaded when somebody first asks about it."""
+
     def __init__(self, connection: psycopg.Connection, history: History):
         self._connection = connection
-        self._schemas: dict[object, str] = {}
-        self.states: dict[int, str] = {}
-        """Which state each time has; equal names, equal tables."""
+        self._history = history
+        self._loaded: set[int] = set()
+        first: dict[object, int] = {}
+        self.first: dict[int, int] = {}
+        """For each time the first at which all tables were the same."""
         for time in range(history.end):
-            self.states[time] = self._schema(history, time)
+            rows = [table.rows(time) for table in history.tables.values()]
+            state = tuple(frozenset(counts.items()) for counts in rows)
+            self.first[time] = first.setdefault(state, time)
 
-    def ask(self, sql: str, time: int) -> Answer:
-        return self._ask(sql, self.states[time])
+    def ask(self, query: str, time: int) -> Answer:
+        return self._ask(query, self._schema(self.first[time]))
 
-    def all(self, sql: str, times: range) -> dict[int, Answer]:
-        answers: dict[str, Answer] = {}
-        for time in times:
-            state = self.states[time]
-            if state not in answers:
-                answers[state] = self._ask(sql, state)
-        return {time: answers[self.states[time]] for time in times}
+    def all(self, query: str, times: range) -> dict[int, Answer]:
+        answers = {first: self.ask(query, first) for first in {self.first[time] for time in times}}
+        return {time: answers[self.first[time]] for time in times}
 
-    def _ask(self, sql: str, state: str) -> Answer:
+    def _ask(self, query: str, schema: str) -> Answer:
         try:
             with self._connection.transaction():
-                self._connection.execute(f"SET LOCAL search_path TO {state}")
-                cursor = self._connection.execute(sql.encode())
+                self._connection.execute(f"SET LOCAL search_path TO {schema}")
+                cursor = self._connection.execute(query.encode())
                 found = Counter(tuple(normal(value) for value in row) for row in cursor)
                 oids = tuple(column.type_code for column in cursor.description or ())
                 return Answer(found, None, oids)
@@ -65,24 +68,25 @@ class Tables:
         except psycopg.Error as error:
             _refuse(error)
 
-    def _schema(self, history: History, time: int) -> str:
-        rows = {name: table.rows(time) for name, table in history.tables.items()}
-        state = tuple(frozenset(counts.items()) for counts in rows.values())
-        if state in self._schemas:
-            return self._schemas[state]
-        schema = f"state{len(self._schemas)}"
-        self._schemas[state] = schema
-        self._connection.execute(f"CREATE SCHEMA {schema}")
-        for name, table in history.tables.items():
+    def _schema(self, time: int) -> str:
+        schema = f"at{time}"
+        if time in self._loaded:
+            return schema
+        self._loaded.add(time)
+        script = [f"CREATE SCHEMA {schema}"]
+        for name, table in self._history.tables.items():
             columns = ", ".join(f"{c.name} {c.type}" for c in table.columns)
-            self._connection.execute(f"CREATE TABLE {schema}.{name} ({columns})".encode())
-            holes = ", ".join(["%s"] * len(table.columns))
-            with self._connection.cursor() as cursor:
-                cursor.executemany(
-                    f"INSERT INTO {schema}.{name} VALUES ({holes})".encode(),
-                    list(rows[name].elements()),
-                )
+            script.append(f"CREATE TABLE {schema}.{name} ({columns})")
+            rows = [_row(row) for row in table.rows(time).elements()]
+            if rows:
+                script.append(f"INSERT INTO {schema}.{name} VALUES {', '.join(rows)}")
+        self._connection.execute("; ".join(script).encode())
         return schema
+
+
+def _row(row: Row) -> str:
+    values = (sql.Literal(value).as_string(None) for value in row)
+    return f"({', '.join(values)})"
 
 
 def _refuse(error: psycopg.Error) -> NoReturn:
@@ -104,5 +108,6 @@ def tables_of(uri: str, history: History) -> Iterator[Tables]:
     with psycopg.connect(uri) as connection:
         connection.execute("SET timezone TO 'UTC'")
         connection.execute("SET statement_timeout TO '20s'")
+        connection.execute("SET jit TO off")
         yield Tables(connection, history)
         connection.rollback()
