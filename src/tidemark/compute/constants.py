@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemark.compute.arrays import read_array, stored_text
 from tidemark.compute.expr import Lit
 from tidemark.compute.literals import BYTEA_PREFIX
 from tidemark.compute.plan import Constant
@@ -27,6 +28,8 @@ def _value(literal: Lit) -> Any:
     text = literal.value
     if text is None:
         return None
+    if literal.type.element is not None:
+        return stored_text(read_array(text), literal.type)
     match literal.type.name:
         case "boolean":
             return text in ("true", "t")

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from tidemark.compute.arrays import loaded
 from tidemark.compute.expr import Expr, columns_of
 from tidemark.compute.plan import Get
 from tidemark.compute.render_expr import error, value
@@ -175,11 +176,12 @@ def _over(block: Block, expr: Expr) -> set[int]:
 
 
 def _laterals(block: Block, column: Callable[[int], str]) -> list[str]:
-    return [
-        f"LATERAL VIEW {generator(flat.fn, [value(arg, column) for arg in flat.args], len(flat.made))} f{at} AS "
-        + ", ".join(f"g{i}" for i in range(len(flat.made)))
-        for at, flat in enumerate(block.flat)
-    ]
+    views = []
+    for at, flat in enumerate(block.flat):
+        args = [loaded(value(arg, column), arg.type) for arg in flat.args]
+        names = ", ".join(f"g{i}" for i in range(len(flat.made)))
+        views.append(f"LATERAL VIEW {generator(flat.fn, args, len(flat.made))} f{at} AS {names}")
+    return views
 
 
 def window(keys: list[str]) -> str:
