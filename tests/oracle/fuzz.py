@@ -258,7 +258,7 @@ class _Fuzzer:
             made = Select(items, source, where)
         else:
             items = tuple(self.item(t, seen, depth) for t in types)
-            if top and self.chance(0.06):
+            if top and self.chance(0.1):
                 items = (*items, Expr("integer", "(12 / {0})", (self.expr("integer", scope, 0),)))
                 return Select(items, source, where)
             made = Select(items, source, where)
