@@ -1,6 +1,6 @@
 """SQL types, and what each is called by Arrow, by Spark and by the PostgreSQL wire.
 
-One table (`_SCALARS`) is the whole list; a type that is not in it is refused by name. Each has
+One table (`SCALARS`) is the whole list; a type that is not in it is refused by name. Each has
 arrays of one dimension (`integer[]`).
 `numeric` without precision is DECIMAL(38, 16) and prints without trailing zeros;
 `numeric(p, s)` is exactly that and prints all `s` digits.
@@ -36,29 +36,34 @@ class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def arrow(self) -> pa.DataType:
         if self.element is not None:
-            return pa.list_(self.element.arrow)
+            return pa.string()  # as it is kept: see compute/arrays.py
         if self.name == "numeric":
             return pa.decimal128(*self.decimal)
-        return _SCALARS[self.name].arrow
+        return SCALARS[self.name].arrow
 
     @property
     def spark(self) -> str:
+        """The type of a column; that of a value within an expression is `spark_value`."""
         if self.element is not None:
-            return f"ARRAY<{self.element.spark}>"
+            return "STRING"
         if self.name == "numeric":
             precision, scale = self.decimal
             return f"DECIMAL({precision},{scale})"
-        return _SCALARS[self.name].spark
+        return SCALARS[self.name].spark
+
+    @property
+    def spark_value(self) -> str:
+        return self.spark if self.element is None else f"ARRAY<{self.element.spark}>"
 
     @property
     def oid(self) -> int:
         if self.element is not None:
-            return _SCALARS[self.element.name].array_oid
-        return _SCALARS[self.name].oid
+            return SCALARS[self.element.name].array_oid
+        return SCALARS[self.name].oid
 
     @property
     def wire_size(self) -> int:
-        return -1 if self.element is not None else _SCALARS[self.name].wire_size
+        return -1 if self.element is not None else SCALARS[self.name].wire_size
 
     @property
     def decimal(self) -> tuple[int, int]:
@@ -90,7 +95,7 @@ class _Scalar(msgspec.Struct, frozen=True):
     array_oid: int
 
 
-_SCALARS = {
+SCALARS = {
     "boolean": _Scalar(pa.bool_(), "BOOLEAN", 16, 1, 1000),
     "smallint": _Scalar(pa.int16(), "SMALLINT", 21, 2, 1005),
     "integer": _Scalar(pa.int32(), "INT", 23, 4, 1007),
@@ -163,10 +168,10 @@ def type_named(name: str) -> SqlType:
     if folded.endswith("[]"):
         return array_of(type_named(folded[:-2]))
     folded = _ALIASES.get(folded, folded)
-    if folded not in _SCALARS:
+    if folded not in SCALARS:
         raise Unsupported(
             f'type "{name}" is not supported',
-            hint="supported: " + ", ".join(sorted(_SCALARS)),
+            hint="supported: " + ", ".join(sorted(SCALARS)),
             sqlstate="42704",
         )
     return SqlType(folded)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from services import PostgresServer
 from tidemark.compute.expr import Expr, Lit
-from tidemark.compute.literals import spark_literal, typed
+from tidemark.compute.literals import typed
 from tidemark.compute.plan import Get, Project
 from tidemark.compute.render_expr import error, value
 from tidemark.compute.sql import parse_query, plan_query
@@ -295,7 +295,7 @@ def on_spark(spark: SparkSession, exprs: dict[str, Expr]) -> dict[str, list[str 
     selects = [
         f"SELECT {k} AS k, "
         + ", ".join(
-            f"{spark_literal(Lit(None, c.type) if cell is None else typed(cell, c.type))} AS c{at}"
+            f"{value(Lit(None, c.type) if cell is None else typed(cell, c.type), name_of)} AS c{at}"
             for at, (cell, c) in enumerate(zip(row, COLUMNS, strict=True))
         )
         for k, row in enumerate(ROWS)

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tidemark.compute.arrays import loaded, stored
 from tidemark.compute.casts import cast, castable
 from tidemark.compute.expr import Call, Expr, Lit
 from tidemark.compute.functions import call
@@ -211,13 +212,13 @@ def whole_value(
     rows = _rows(agg, args, order, filter)
     match agg.fn:
         case "array_agg":
-            made = f"transform({rows}, e -> e.v0)"
+            made = stored(f"transform({rows}, e -> e.v0)", agg.type)
         case "string_agg":
             # A separator stands before each value but the first; one that is null is empty.
             parts = "CASE WHEN i = 0 THEN e.v0 ELSE concat(coalesce(e.v1, ''), e.v0) END"
             made = f"array_join(transform({rows}, (e, i) -> {parts}), '')"
         case "jsonb_agg":
-            element = f"coalesce({json_text('e.v0', agg.args[0].type)}, 'null')"
+            element = f"coalesce({_json('e.v0', agg.args[0].type)}, 'null')"
             made = f"concat('[', array_join(transform({rows}, e -> {element}), ','), ']')"
         case "jsonb_object_agg":
             made = _object(rows, agg.args[1].type)
@@ -272,11 +273,15 @@ def _rows(agg: Aggregate, args: tuple[str, ...], order: tuple[str, ...], filter:
     return f"array_sort({_collected(agg, args, order, filter)}, (l, r) -> {compared})"
 
 
+def _json(text: str, type_: SqlType) -> str:
+    return json_text(loaded(text, type_), type_)
+
+
 def _object(rows: str, type_: SqlType) -> str:
     """A key that is there twice has its last value: values are ranked within their key first."""
     ranked = f"array_sort(transform({rows}, (e, i) -> named_struct('k', e.v0, 'i', i, 'v', e.v1)))"
     last = "filter(a, (e, i) -> NOT (get(a, i + 1).k <=> e.k))"
-    key, element = json_text("e.k", TEXT), f"coalesce({json_text('e.v', type_)}, 'null')"
+    key, element = json_text("e.k", TEXT), f"coalesce({_json('e.v', type_)}, 'null')"
     texts = f"array_join(transform({last}, e -> concat({key}, ':', {element})), ',')"
     # Java orders keys by UTF-16 units, so the last word on the order is its own.
     whole = f"to_json(try_parse_json(concat('{{', {texts}, '}}')))"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tidemark.compute.arrays import loaded
 from tidemark.compute.batch_groups import reduce_sql, top_k_sql, window_sql
 from tidemark.compute.batch_text import checked, listed, names_of, ordered, selected, view_of
 from tidemark.compute.expr import Expr
@@ -103,7 +104,8 @@ def _outputs(outputs: Iterable[Expr]) -> str:
 def _flat_map(plan: FlatMap, source: str) -> str:
     at = len(plan.input.columns)
     made = listed(f"c{at + i}" for i in range(len(plan.made)))
-    rows = generator(plan.fn, [checked(arg) for arg in plan.args], len(plan.made))
+    args = [loaded(checked(arg), arg.type) for arg in plan.args]
+    rows = generator(plan.fn, args, len(plan.made))
     return f"SELECT {selected(names_of(plan.columns))} FROM ({source}) LATERAL VIEW {rows} made AS {made}"
 
 

@@ -28,7 +28,7 @@ def canonical(text: str) -> str:
         parse_constant=_refused,
         object_pairs_hook=_sorted,
     )
-    return _written(value)
+    return written(value)
 
 
 _ESCAPE = re.compile(r"(?<!\\)\\u([0-9a-f]{4})")
@@ -55,10 +55,10 @@ def _float(text: str) -> _Number:
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text} is out of range")
-    return _Number(_double(value))
+    return _Number(java_double(value))
 
 
-def _double(value: float) -> str:
+def java_double(value: float) -> str:
     """As Java prints it: 1000.0, 1.0E10."""
     sign = "-" if math.copysign(1, value) < 0 else ""
     digits, _, exponent = f"{Decimal(repr(abs(value))):e}".lower().partition("e")
@@ -84,7 +84,7 @@ def _sorted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     )
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     match value:
         case _Number():
             return str(value)
@@ -93,7 +93,7 @@ def _written(value: Any) -> str:
             text = json.dumps(value, ensure_ascii=False)
             return _ESCAPE.sub(lambda found: "\\u" + found[1].upper(), text)
         case dict():
-            return "{" + ",".join(f"{_written(k)}:{_written(v)}" for k, v in value.items()) + "}"
+            return "{" + ",".join(f"{written(k)}:{written(v)}" for k, v in value.items()) + "}"
         case list():
-            return "[" + ",".join(map(_written, value)) + "]"
+            return "[" + ",".join(map(written, value)) + "]"
     return json.dumps(value)

@@ -111,10 +111,10 @@ def spark_literal(literal: Lit) -> str:
     """The literal as typed Spark SQL; whatever the text holds, it stays one literal."""
     text, type_ = literal.value, literal.type
     if text is None:
-        return f"CAST(NULL AS {type_.spark})"
+        return f"CAST(NULL AS {type_.spark_value})"
     if type_.element is not None:
         cells = ", ".join(spark_literal(each) for each in elements_of(literal))
-        return f"array({cells})" if cells else f"CAST(array() AS {type_.spark})"
+        return f"array({cells})" if cells else f"CAST(array() AS {type_.spark_value})"
     match type_.name:
         case "boolean":
             return "true" if text in ("true", "t") else "false"

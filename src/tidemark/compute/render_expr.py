@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tidemark.compute.arrays import loaded, stored
 from tidemark.compute.casts import PATTERNS, Failure, rule_for
 from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
 from tidemark.compute.functions import overload_of
@@ -28,21 +29,31 @@ Column = Callable[[int], str]
 
 
 def value(expr: Expr, column: Column) -> str:
-    """`expr` as Spark SQL over columns named by `column(index)`; never raises."""
+    """`expr` as Spark SQL over columns named by `column(index)`; never raises.
+
+    An array comes as it is kept in a column, see `arrays.py`.
+    """
+    if isinstance(expr, Col):
+        return column(expr.index)
+    return stored(_value(expr, column), expr.type)
+
+
+def _value(expr: Expr, column: Column) -> str:
+    """The value within an expression, where an array is one of Spark's."""
     match expr:
-        case Col(index=index):
-            return column(index)
+        case Col(index=index, type=type_):
+            return loaded(column(index), type_)
         case Lit():
             return spark_literal(expr)
         case Cast(arg=arg, type=type_):
             rule = rule_for(arg.type, type_)
             if rule is None or rule.refused:
                 raise InvalidUsage(f"there is no cast from {arg.type} to {type_}")
-            return _filled(rule.spark, (value(arg, column),), type_)
+            return _filled(rule.spark, (_value(arg, column),), type_)
         case Call(fn="case", args=args):
-            return _case([value(arg, column) for arg in args])
+            return _case([_value(arg, column) for arg in args])
         case Call(args=args, type=type_):
-            texts = tuple(value(arg, column) for arg in args)
+            texts = tuple(_value(arg, column) for arg in args)
             spark = overload_of(expr).spark
             if callable(spark):
                 return spark(texts, args, type_)
@@ -80,8 +91,8 @@ def _own_error(
     possible = [failure for failure in fails if not _ruled_out(failure, args)]
     if not possible:
         return None
-    texts = tuple(value(arg, column) for arg in args)
-    own = value(expr, column) if any("{v}" in failure.when for failure in possible) else ""
+    texts = tuple(_value(arg, column) for arg in args)
+    own = _value(expr, column) if any("{v}" in failure.when for failure in possible) else ""
     branches = " ".join(
         f"WHEN {_filled(failure.when, texts, expr.type, own)}"
         f" THEN {_filled(failure.message, texts, expr.type, own)}"
@@ -114,7 +125,7 @@ def _case_error(args: tuple[Expr, ...], column: Column) -> str | None:
     for at in range(0, len(args) - 1, 2):
         if errors[at] is not None:
             branches.append(f"WHEN {errors[at]} IS NOT NULL THEN {errors[at]}")
-        branches.append(f"WHEN {value(args[at], column)} THEN {errors[at + 1] or 'NULL'}")
+        branches.append(f"WHEN {_value(args[at], column)} THEN {errors[at + 1] or 'NULL'}")
     return f"CASE {' '.join(branches)} ELSE {errors[-1] or 'NULL'} END"
 
 
@@ -123,7 +134,7 @@ def _coalesce_error(args: tuple[Expr, ...], column: Column) -> str | None:
     for arg in reversed(args):
         mine = error(arg, column)
         if found is not None:
-            found = f"CASE WHEN {value(arg, column)} IS NULL THEN {found} END"
+            found = f"CASE WHEN {_value(arg, column)} IS NULL THEN {found} END"
         found = _first([mine, found])
     return found
 
@@ -135,7 +146,7 @@ def _logic_error(args: tuple[Expr, ...], column: Column, *, decisive: str) -> st
         return None
     deciders: list[str] = []
     for arg, mine in zip(args, errors, strict=True):
-        decides = decisive.format(value(arg, column))
+        decides = decisive.format(_value(arg, column))
         deciders.append(decides if mine is None else f"({mine} IS NULL AND {decides})")
     return f"CASE WHEN {' OR '.join(deciders)} THEN NULL ELSE {_first(errors)} END"
 
@@ -158,7 +169,7 @@ def _filled(template: str, texts: tuple[str, ...], type_: SqlType, own: str = ""
     return template.format(
         *texts,
         v=own,
-        T=type_.spark,
+        T=type_.spark_value,
         type=type_.name,
         min=_least(type_),
         all=", ".join(texts),

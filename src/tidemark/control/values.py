@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.compute.arrays import read_array, stored_text
 from tidemark.compute.expr import Lit
 from tidemark.compute.literals import BYTEA_PREFIX
 from tidemark.compute.plan import Constant, Plan, Project
@@ -39,6 +40,9 @@ def constant_table(plan: Constant, columns: tuple[Column, ...]) -> pa.Table:
 def literal_array(literals: Sequence[Lit], type_: SqlType) -> pa.Array:
     """Literals of one type; their texts are as PostgreSQL prints them."""
     texts = [literal.value for literal in literals]
+    if type_.element is not None:
+        kept = [None if t is None else stored_text(read_array(t), type_) for t in texts]
+        return pa.array(kept, type_.arrow)
     match type_.name:
         case "boolean":
             values = [None if t is None else t in ("true", "t") for t in texts]

@@ -98,12 +98,12 @@ def test_distinct_orders_by_its_arguments_only() -> None:
 
 SEPARATED = (S, Lit(", ", UNKNOWN))
 WHOLE: list[tuple[Aggregate, object]] = [
-    (aggregate("array_agg", (X,)), [1, 2, 2, None]),
-    (aggregate("array_agg", (X,), distinct=True), [1, 2, None]),
-    (aggregate("array_agg", (X,), distinct=True, order_by=(Order(X, True),)), [None, 2, 1]),
-    (aggregate("array_agg", (X,), order_by=(Order(X, True, False),)), [2, 2, 1, None]),
-    (aggregate("array_agg", (S,), order_by=(Order(X, True), Order(N))), ['it\'s "q"', "a", "a", "b"]),
-    (aggregate("array_agg", (X,), filter=F), [1, None]),
+    (aggregate("array_agg", (X,)), '["1","2","2",null]'),
+    (aggregate("array_agg", (X,), distinct=True), '["1","2",null]'),
+    (aggregate("array_agg", (X,), distinct=True, order_by=(Order(X, True),)), '[null,"2","1"]'),
+    (aggregate("array_agg", (X,), order_by=(Order(X, True, False),)), '["2","2","1",null]'),
+    (aggregate("array_agg", (S,), order_by=(Order(X, True), Order(N))), '["it\'s \\"q\\"","a","a","b"]'),
+    (aggregate("array_agg", (X,), filter=F), '["1",null]'),
     (aggregate("string_agg", SEPARATED), 'a, a, b, it\'s "q"'),
     (aggregate("string_agg", SEPARATED, distinct=True), 'a, b, it\'s "q"'),
     (aggregate("string_agg", SEPARATED, order_by=(Order(X, True, False), Order(N))), 'a, a, b, it\'s "q"'),

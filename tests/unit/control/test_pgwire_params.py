@@ -69,7 +69,8 @@ def test_formats_are_none_one_or_one_for_each() -> None:
         ((1082,), (1,), (struct.pack("!i", 2**31 - 2),), "22P03"),
         ((25,), (0,), (b"\xff",), "22021"),
         ((25,), (0,), (b"a\0b",), "22021"),
-        ((1007,), (1,), (b"an array",), "0A000"),
+        ((1007,), (1,), (b"an array",), "22P03"),
+        ((600,), (1,), (b"a point",), "0A000"),
     ],
 )
 def test_parameters_that_cannot_be_taken(

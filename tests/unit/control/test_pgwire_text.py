@@ -27,7 +27,9 @@ from tidemark.types import (
     TIMESTAMPTZ,
     Column,
     SqlType,
+    array_of,
     numeric,
+    type_named,
 )
 
 DAY_BC = -719_163
@@ -177,3 +179,31 @@ def test_bare_numerics_read_back_the_same_in_both_formats(value: Decimal) -> Non
     assert Decimal(printed.decode()) == value
     assert "E" not in printed.decode()
     assert decode_params((1700,), (1,), (binary,))[0].value_text == printed.decode()
+
+
+ARRAYS: list[tuple[SqlType, str | None, str | None]] = [
+    (INTEGER, '["1",null,"-3"]', "{1,NULL,-3}"),
+    (INTEGER, "[]", "{}"),
+    (INTEGER, None, None),
+    (TEXT, '["a b","","null","say \\"hi\\"","x,y"]', '{"a b","","null","say \\"hi\\"","x,y"}'),
+    (BOOLEAN, '["true","false"]', "{t,f}"),
+    (NUMERIC, '["1.5","2"]', "{1.5,2}"),
+    (numeric(10, 2), '["1.50"]', "{1.50}"),
+    (DOUBLE, '["1.0E20","NaN"]', "{1e+20,NaN}"),
+    (DATE, '["2024-02-29"]', "{2024-02-29}"),
+    (TIMESTAMP, '["2024-02-29 10:00:00.5"]', '{"2024-02-29 10:00:00.5"}'),
+    (TIMESTAMPTZ, '["2024-02-29 10:00:00"]', '{"2024-02-29 10:00:00+00"}'),
+    (type_named("bytea"), '["dead"]', '{"\\\\xdead"}'),
+]
+
+
+@pytest.mark.parametrize(("element", "kept", "expected"), ARRAYS)
+def test_arrays(element: SqlType, kept: str | None, expected: str | None) -> None:
+    column = Column("a", array_of(element))
+    batch = pa.record_batch([pa.array([kept], pa.string())], names=["a"])
+    ((shown,),) = text.rows(batch, [column], [0])
+    assert shown == (None if expected is None else expected.encode())
+    # What goes out in binary comes back as the same text.
+    ((packed,),) = text.rows(batch, [column], [1])
+    (param,) = decode_params([column.type.oid], [1], [packed])
+    assert param.value_text == (None if expected is None else expected)

@@ -40,6 +40,36 @@ class TidemarkSql(Materialize):
             name: Materialize.Parser.FUNCTION_PARSERS[name] for name in OWN_GRAMMAR
         }
 
+        # What stands behind an arrow is an expression, also in a function's arguments.
+        LAMBDAS: dict[Any, Any] = {}  # noqa: RUF012
+        JSON_OPERATORS = {  # noqa: RUF012
+            **Materialize.Parser.JSON_OPERATORS,
+            TokenType.ARROW: lambda self, this, part: exp.JSONExtract(this=this, expression=part),
+            TokenType.DARROW: lambda self, this, part: exp.JSONExtractScalar(
+                this=this, expression=part
+            ),
+        }
+
+        def _parse_interval(
+            self, require_interval: bool = True, parse_function_unit: bool = True
+        ) -> exp.Add | exp.Interval | None:
+            """`interval 'text' [unit [TO unit]]`; sqlglot's own drops what it does not know."""
+            start = self._index
+            if not (self._match(TokenType.INTERVAL) and self._match(TokenType.STRING)):
+                self._retreat(start)
+                return None
+            text = exp.Literal.string(self._prev.text)
+            unit = self._interval_field()
+            if unit is not None and self._match_text_seq("TO"):
+                unit = exp.IntervalSpan(this=unit, expression=self._interval_field())
+            return self.expression(exp.Interval(this=text, unit=unit))
+
+        def _interval_field(self) -> exp.Var | None:
+            if self._curr is None or self._curr.text.upper() not in _INTERVAL_FIELDS:
+                return None
+            self._advance()
+            return exp.Var(this=self._prev.text.upper())
+
         def _parse_with(self, skip_with_token: bool = False) -> exp.With | None:
             index = self._index
             is_with = skip_with_token or self._match(TokenType.WITH)
@@ -83,36 +113,6 @@ class TidemarkSql(Materialize):
             self._match(TokenType.ALIAS)
             query = self._parse_wrapped(self._parse_statement)
             return exp.CTE(this=query, alias=exp.TableAlias(this=name, columns=columns))
-
-        # What stands behind an arrow is an expression, also in a function's arguments.
-        LAMBDAS: dict[Any, Any] = {}  # noqa: RUF012
-        JSON_OPERATORS = {  # noqa: RUF012
-            **Materialize.Parser.JSON_OPERATORS,
-            TokenType.ARROW: lambda self, this, part: exp.JSONExtract(this=this, expression=part),
-            TokenType.DARROW: lambda self, this, part: exp.JSONExtractScalar(
-                this=this, expression=part
-            ),
-        }
-
-        def _parse_interval(
-            self, require_interval: bool = True, parse_function_unit: bool = True
-        ) -> exp.Add | exp.Interval | None:
-            """`interval 'text' [unit [TO unit]]`; sqlglot's own drops what it does not know."""
-            start = self._index
-            if not (self._match(TokenType.INTERVAL) and self._match(TokenType.STRING)):
-                self._retreat(start)
-                return None
-            text = exp.Literal.string(self._prev.text)
-            unit = self._interval_field()
-            if unit is not None and self._match_text_seq("TO"):
-                unit = exp.IntervalSpan(this=unit, expression=self._interval_field())
-            return self.expression(exp.Interval(this=text, unit=unit))
-
-        def _interval_field(self) -> exp.Var | None:
-            if self._curr is None or self._curr.text.upper() not in _INTERVAL_FIELDS:
-                return None
-            self._advance()
-            return exp.Var(this=self._prev.text.upper())
 
 
 DIALECT = TidemarkSql()

@@ -183,7 +183,7 @@ class Pending:
                 "more than one set-returning function in a select list is not supported",
                 hint="write them in FROM",
             )
-        return Col(ROWS_BASE, columns[0].type)
+        return Col(ROWS_BASE, made.columns[-1].type)
 
     def _mark(self, subquery: Subquery, type_: SqlType) -> Col:
         if subquery not in self.subqueries:

@@ -7,12 +7,12 @@ A numeric is its digits in base 10,000, most significant first, with the power o
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from decimal import Decimal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.errors import Unsupported
 from tidemark.types import SqlType
@@ -45,12 +45,27 @@ ARRAY_DIMENSION = struct.Struct("!ii")
 """Number of elements, index of the first."""
 
 
+def elements(array: pa.Array, element: SqlType) -> tuple[pa.Array, list[int | None]]:
+    """The elements of all arrays of a column, in their own Arrow form, and how many each has."""
+    kept = [None if text is None else json.loads(text) for text in array.to_pylist()]
+    flat = [each for one in kept if one is not None for each in one]
+    lengths = [None if one is None else len(one) for one in kept]
+    if element.name == "bytea":
+        raw = [None if each is None else bytes.fromhex(each) for each in flat]
+        return pa.array(raw, element.arrow), lengths
+    texts = pa.array(flat, pa.string())
+    if element.name == "timestamp with time zone":
+        texts = texts.cast(pa.timestamp("us")).cast(pa.int64())
+    return texts.cast(element.arrow), lengths
+
+
 def _arrays(array: pa.Array, element: SqlType) -> list[bytes | None]:
     """Each a header, then every element with its length in front; a null's is -1."""
-    cells = binaries(array.flatten(), element)
+    flat, lengths = elements(array, element)
+    cells = binaries(flat, element)
     out: list[bytes | None] = []
     at = 0
-    for length in pc.list_value_length(array).to_pylist():
+    for length in lengths:
         if length is None:
             out.append(None)
             continue

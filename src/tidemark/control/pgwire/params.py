@@ -12,12 +12,20 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from tidemark.control.pgwire.binary import EPOCH_DAYS, EPOCH_MICROS, NEGATIVE, NUMERIC_HEADER
+from tidemark.compute.arrays import array_text
+from tidemark.control.pgwire.binary import (
+    ARRAY_DIMENSION,
+    ARRAY_HEADER,
+    EPOCH_DAYS,
+    EPOCH_MICROS,
+    NEGATIVE,
+    NUMERIC_HEADER,
+)
 from tidemark.control.pgwire.codec import utf8
 from tidemark.control.pgwire.session import Param
 from tidemark.control.pgwire.text import TEXT_FORMAT, double_text, texts
 from tidemark.errors import DataError, SqlError, Unsupported
-from tidemark.types import DATE, TIMESTAMP, TIMESTAMPTZ, SqlType
+from tidemark.types import DATE, SCALARS, TIMESTAMP, TIMESTAMPTZ, SqlType
 
 _NUMERIC_SPECIAL = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 
@@ -139,6 +147,25 @@ def _since_2000(
     return decode
 
 
+def _array(value: bytes) -> str:
+    """An array of one dimension, of elements that can be decoded themselves."""
+    dimensions, _, oid = ARRAY_HEADER.unpack_from(value)
+    if dimensions == 0:
+        return "{}"
+    decode, at = _DECODERS.get(oid), ARRAY_HEADER.size
+    if dimensions != 1 or decode is None:
+        raise ValueError("not an array of one dimension")
+    count, _ = ARRAY_DIMENSION.unpack_from(value, at)
+    at += ARRAY_DIMENSION.size
+    found: list[str | None] = []
+    for _ in range(count):
+        (length,) = struct.unpack_from("!i", value, at)
+        at += 4
+        found.append(None if length < 0 else decode(value[at : at + length]))
+        at += max(length, 0)
+    return array_text(found)
+
+
 _DECODERS: dict[int, Callable[[bytes], str]] = {
     0: _text,  # not specified
     16: _boolean,
@@ -161,4 +188,5 @@ _DECODERS: dict[int, Callable[[bytes], str]] = {
     1700: _numeric,
     3802: lambda value: _text(value[1:]),  # jsonb, behind a version
     2950: lambda value: str(UUID(bytes=value)),
+    **{type_.array_oid: _array for type_ in SCALARS.values()},
 }

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.compute.arrays import array_text
-from tidemark.control.pgwire.binary import binaries
+from tidemark.control.pgwire.binary import binaries, elements
 from tidemark.errors import InvalidUsage, Unsupported
 from tidemark.types import Column, SqlType
 
@@ -86,8 +86,8 @@ def texts(array: pa.Array, sql_type: SqlType) -> pa.Array:
 
 def _arrays_text(array: pa.Array, element: SqlType) -> pa.Array:
     """Arrays as `{1,NULL,"a b"}`: the elements of all of them are printed as one column."""
-    cells = texts(array.flatten(), element).to_pylist()
-    lengths = pc.list_value_length(array).to_pylist()
+    flat, lengths = elements(array, element)
+    cells = texts(flat, element).to_pylist()
     out: list[str | None] = []
     at = 0
     for length in lengths:
