@@ -237,6 +237,17 @@ SELECT a + 1 AS k, count(*) FROM t WHERE c > 0 GROUP BY ROLLUP (k) ORDER BY k
 SELECT grouping(b), count(*) FROM t GROUP BY b
 SELECT * FROM generate_series(1, 5) g
 SELECT * FROM generate_series(5, 1, -2) AS g(x)
+SELECT * FROM generate_series(timestamp '2024-01-01', timestamp '2024-01-02 12:00', interval '6 hours') g
+SELECT g::date FROM generate_series(date '2024-03-05', date '2024-03-01', interval '-1 day') g
+SELECT x, o FROM unnest(ARRAY[3, 1, NULL, 3]) WITH ORDINALITY AS s(x, o)
+SELECT a, unnest(ARRAY[a, a + 1]) FROM t
+SELECT a, x FROM t LEFT JOIN LATERAL unnest(ARRAY[b, 'w']) x ON x <> 'x'
+SELECT value FROM jsonb_array_elements_text('[1, "x", null, true, {"a": 1}]'::jsonb) WHERE value NOT LIKE '{%'
+SELECT value::text FROM jsonb_array_elements('[1, "x", true, 2.50]'::jsonb) WHERE value::text <> '2.50'
+SELECT key, value FROM jsonb_each_text('{"a": 1, "b": "x", "c": null}'::jsonb)
+SELECT key, value::text FROM jsonb_each('{"a": 1, "b": "x"}'::jsonb) WITH ORDINALITY WHERE ordinality <= 2
+SELECT k FROM jsonb_object_keys('{"a": 1, "b": {"c": 2}}'::jsonb) k
+SELECT count(*) FROM t, jsonb_array_elements('[1, 2]'::jsonb) j
 SELECT * FROM generate_series(5, 1)
 SELECT t.a, g FROM t, generate_series(1, t.a) g
 SELECT t.a, g.x FROM t LEFT JOIN LATERAL generate_series(2, t.a) g(x) ON true
@@ -263,6 +274,54 @@ SELECT a FROM t WHERE b LIKE ANY (SELECT b FROM v)
 SELECT coalesce((SELECT a FROM nothing), 5)
 SELECT a FROM t WHERE a IN (SELECT u.a FROM u WHERE u.d IN (SELECT v.a * 5 FROM v WHERE v.b = t.b))
 SELECT a FROM t WHERE (SELECT 1 FROM nothing) IS NULL AND a > 2
+SELECT CASE WHEN a IS NULL THEN (SELECT d FROM u) ELSE a END FROM t WHERE a > 0
+SELECT b, EXISTS (SELECT 1 FROM v WHERE v.b = t.b), count(*) IN (SELECT a FROM v) FROM t GROUP BY b
+SELECT b, (SELECT count(*) FROM v WHERE v.b = t.b), grouping(b) FROM t GROUP BY ROLLUP (b)
+SELECT b, count(*), rank() OVER (ORDER BY count(*)) FROM t GROUP BY CUBE (b)
+SELECT a, (SELECT max(x) FROM (VALUES (t.a), (2)) s(x)) FROM t
+SELECT a FROM t WHERE a IN (1, (SELECT max(a) FROM u WHERE a < 5))
+SELECT a FROM t WHERE a BETWEEN (SELECT min(a) FROM u) AND (SELECT count(*) FROM v WHERE v.b = t.b)
+SELECT a FROM t WHERE NOT (EXISTS (SELECT 1 FROM u WHERE u.a = t.a) OR a = 4)
+SELECT count(*) FROM t HAVING EXISTS (SELECT 1 FROM u) AND count(*) > (SELECT count(*) FROM v)
+SELECT a FROM t WHERE EXISTS (SELECT a FROM u WHERE u.a = t.a UNION ALL SELECT a FROM v WHERE v.a > t.a)
+SELECT a, (SELECT count(DISTINCT d) FROM u WHERE u.a <= t.a) FROM t
+SELECT a, (SELECT string_agg(v.b, ',' ORDER BY v.a DESC, v.b) FROM v WHERE v.a <= t.a) FROM t
+SELECT a, (SELECT string_agg(v.b, ',' ORDER BY v.a * t.a, v.b) FROM v WHERE v.a <= 2) FROM t
+SELECT a, (SELECT count(*) FROM u GROUP BY t.a) FROM t
+SELECT a, (SELECT max(d) FROM nothing, u WHERE u.a = t.a) FROM t
+SELECT a, (SELECT count(*) FROM u WHERE u.a = nothing.a) FROM nothing
+SELECT DISTINCT ON (b) b, (SELECT count(*) FROM u WHERE u.a = t.a) AS n FROM t ORDER BY b, n DESC, a
+SELECT * FROM t NATURAL FULL JOIN v
+SELECT * FROM u RIGHT JOIN v USING (a) LEFT JOIN t USING (a, b)
+SELECT c FROM t WHERE c NOT IN (SELECT a FROM u WHERE a > 2) OR c IN (SELECT m FROM v)
+SELECT a, a = ALL (SELECT a FROM nothing), a <> ANY (SELECT a FROM nothing) FROM t
+SELECT a, (SELECT sum(s.x) FROM (SELECT (SELECT max(v.m) FROM v WHERE v.a = u.a AND v.b = t.b) AS x FROM u) s) FROM t
+SELECT a, (SELECT count(*) FROM t WHERE t.a = x.a) FROM t x
+SELECT a, (WITH s AS (SELECT d FROM u WHERE u.a = t.a) SELECT count(*) FROM v WHERE v.a IN (SELECT d / 5 FROM s)) FROM t
+SELECT a, (WITH s AS (SELECT d FROM u WHERE u.a = t.a) SELECT sum((SELECT sum(d) FROM s WHERE s.d > v.a)) FROM v) FROM t
+SELECT a, (WITH s AS (SELECT d FROM u WHERE u.a = t.a) SELECT sum((SELECT sum(p.d) FROM s p, s q WHERE p.d > v.a)) FROM v) FROM t
+WITH s AS (SELECT a, d FROM u) SELECT a, (SELECT sum(d) FROM s WHERE s.a = t.a), a IN (SELECT a FROM s) FROM t
+SELECT a, (SELECT s.a FROM (SELECT DISTINCT ON (u.a) u.a, d FROM u WHERE u.a <= t.a ORDER BY u.a, d) s ORDER BY s.a DESC LIMIT 1) FROM t
+SELECT a, (SELECT count(*) FROM (SELECT 1 FROM u WHERE u.a = t.a LIMIT 1) s) FROM t
+SELECT a, (SELECT count(*) FROM (SELECT 1 FROM u WHERE u.a >= t.a OFFSET 2) s) FROM t
+SELECT a, (SELECT string_agg(k, '') FROM (SELECT coalesce(b, '-') AS k FROM v WHERE v.a > t.a ORDER BY b LIMIT 1) s) FROM t
+SELECT t.a, s.k, r.n FROM t LEFT JOIN LATERAL (SELECT max(d) AS k FROM u WHERE u.a = t.a) s ON true LEFT JOIN LATERAL (SELECT count(*) AS n FROM v WHERE v.a <= s.k) r ON r.n > 1
+SELECT t.a FROM t WHERE EXISTS (SELECT 1 FROM u, LATERAL (SELECT u.d + t.a AS x) s WHERE s.x > 10)
+SELECT t.a, s.d FROM t JOIN LATERAL (SELECT d FROM u WHERE u.a = t.a UNION ALL SELECT t.a) s ON s.d > 1
+SELECT t.a, j.x FROM t, (u LEFT JOIN LATERAL (SELECT u.d * 2 AS x) s ON u.f) AS j WHERE t.a = j.a
+SELECT a, d FROM t FULL JOIN u USING (a) WHERE a IN (SELECT a FROM v) OR d IS NULL
+SELECT a, sum(a) OVER (ORDER BY (SELECT count(*) FROM u WHERE u.a = t.a), a ROWS UNBOUNDED PRECEDING) FROM t
+SELECT a + generate_series(1, 2), (SELECT count(*) FROM u WHERE u.a = t.a) FROM t
+SELECT a, (SELECT count(*) FROM e WHERE e.src = t.a AND e.dst NOT IN (SELECT u.d FROM u WHERE u.a = t.a)) FROM t
+SELECT a, (a, b) = ANY (SELECT v.a, v.b FROM v WHERE v.m > t.a) FROM t
+SELECT a, b FROM t WHERE (a, b) <> ALL (SELECT a, b FROM v)
+SELECT max((SELECT max(d) FROM u WHERE u.a = t.a)) FILTER (WHERE EXISTS (SELECT 1 FROM v WHERE v.a = t.a)) FROM t
+SELECT a, coalesce((SELECT f FROM u WHERE u.a = t.a AND d = 10), false) FROM t
+SELECT x.n FROM (SELECT count(*) AS n FROM t) x WHERE x.n > ALL (SELECT count(*) FROM u GROUP BY a)
+SELECT b, sum(a) FROM t GROUP BY b HAVING sum(a) >= ALL (SELECT sum(y.a) FROM t y WHERE y.a IS NOT NULL GROUP BY y.b)
+(SELECT a FROM t UNION SELECT a FROM u ORDER BY 1 LIMIT 2) EXCEPT ALL (SELECT 1)
+SELECT a FROM t INTERSECT ALL (SELECT a FROM u EXCEPT ALL SELECT a FROM v)
+SELECT count(*) FROM t a CROSS JOIN LATERAL (SELECT * FROM u b WHERE b.a = a.a LIMIT 1) c CROSS JOIN LATERAL (SELECT * FROM v d WHERE d.a >= c.a ORDER BY d.a LIMIT 1) e
 """
 
 RECURSIVE = {

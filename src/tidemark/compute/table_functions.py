@@ -12,9 +12,21 @@ from dataclasses import dataclass
 
 from tidemark.compute.casts import cast, castable, common_type
 from tidemark.compute.expr import Expr, Lit
+from tidemark.compute.intervals import INTERVAL, interval_of
 from tidemark.compute.literals import UNKNOWN
-from tidemark.errors import SqlError
-from tidemark.types import BIGINT, INTEGER, JSONB, TEXT, Column, SqlType, type_named
+from tidemark.errors import SqlError, Unsupported
+from tidemark.types import (
+    BIGINT,
+    DATE,
+    INTEGER,
+    JSONB,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Column,
+    SqlType,
+    numeric,
+)
 
 Args = tuple[Expr, ...]
 
@@ -29,18 +41,24 @@ class TableFunction:
     """Template: {0}, {1} ... are the arguments."""
 
 
-def typed_call(name: str, args: Args) -> tuple[Args, tuple[Column, ...]]:
-    """The arguments with their types and the columns made; 42883 if it takes no such arguments."""
+def typed_call(name: str, args: Args) -> tuple[str, Args, tuple[Column, ...]]:
+    """The function, its arguments with their types and the columns made.
+
+    42883 if it takes no such arguments.
+    """
+    if name == "generate_series" and len(args) == 3 and args[2].type == INTERVAL:
+        name = _BY_TIME
     function = TABLE_FUNCTIONS[name]
     typed = function.typed(args)
     if typed is None:
         types = ", ".join(arg.type.name for arg in args)
+        name = name.removesuffix(" by time")
         raise SqlError(
             f"function {name}({types}) does not exist",
             hint="no function takes these types; an explicit cast may help",
             sqlstate="42883",
         )
-    return typed, function.columns(typed)
+    return name, typed, function.columns(typed)
 
 
 def generator(name: str, texts: Sequence[str], made: int) -> str:
@@ -71,6 +89,24 @@ def _series(args: Args) -> Args | None:
     return typed
 
 
+def _time_series(args: Args) -> Args | None:
+    """From and to as moments of one type, the step as seconds."""
+    start, stop, step = args
+    type_ = common_type((start.type, stop.type))
+    type_ = TIMESTAMPTZ if type_ == DATE else type_
+    if type_ not in (TIMESTAMP, TIMESTAMPTZ):
+        return None
+    if not isinstance(step, Lit) or step.value is None or interval_of(step).months:
+        raise Unsupported(
+            "generate_series by months is not supported",
+            hint="step by days or less, or add the months to a moment: m + n * interval '1 month'",
+        )
+    seconds = interval_of(step).seconds
+    if not seconds:
+        raise SqlError("step size cannot equal zero", sqlstate="22023")
+    return cast(start, type_), cast(stop, type_), Lit(f"{seconds:.6f}", numeric(18, 6))
+
+
 def _takes(*types: SqlType) -> Callable[[Args], Args | None]:
     def typed(args: Args) -> Args | None:
         if len(args) != len(types):
@@ -83,7 +119,7 @@ def _takes(*types: SqlType) -> Callable[[Args], Args | None]:
 
 
 def _array(args: Args) -> Args | None:
-    return args if len(args) == 1 and args[0].type.name.endswith("[]") else None
+    return args if len(args) == 1 and args[0].type.element is not None else None
 
 
 def _makes(*columns: Column) -> Callable[[Args], tuple[Column, ...]]:
@@ -91,13 +127,17 @@ def _makes(*columns: Column) -> Callable[[Args], tuple[Column, ...]]:
 
 
 def _element(args: Args) -> tuple[Column, ...]:
-    return (Column("unnest", type_named(args[0].type.name.removesuffix("[]"))),)
+    element = args[0].type.element
+    assert element is not None
+    return (Column("unnest", element),)
 
 
 _VARIANTS = "try_cast(try_parse_json({0}) AS ARRAY<VARIANT>)"
 _ENTRIES = "map_entries(try_cast(try_parse_json({0}) AS MAP<STRING, VARIANT>))"
 _VALUE = Column("value", JSONB)
 _PAIRS = ("jsonb_each", "jsonb_each_text")
+_BY_TIME = "generate_series by time"
+"""Not for users: generate_series of moments, with the step in seconds."""
 
 TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "generate_series": TableFunction(
@@ -106,6 +146,12 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
         # Spark's sequence counts down by itself, and raises where the step leads away.
         "CASE WHEN ({2} > 0 AND {0} <= {1}) OR ({2} < 0 AND {0} >= {1})"
         " THEN sequence({0}, {1}, {2}) END",
+    ),
+    _BY_TIME: TableFunction(
+        _time_series,
+        lambda args: (Column("generate_series", args[0].type),),
+        "CASE WHEN ({2} > 0 AND {0} <= {1}) OR ({2} < 0 AND {0} >= {1})"
+        " THEN sequence({0}, {1}, make_dt_interval(0, 0, 0, {2})) END",
     ),
     "unnest": TableFunction(_array, _element, "{0}"),
     "jsonb_array_elements": TableFunction(

@@ -70,18 +70,19 @@ def scalar(outer: Plan, sub: Plan, names: Names) -> tuple[Plan, Expr]:
     grouped = _grouped_scalar(outer, sub)
     if grouped is not None:
         return grouped
-    one = at_most_one(sub)
+    one, type_ = at_most_one(sub), sub.columns[0].type
     if not _refs(sub):
         value = plain(sub)
-        if not one:
-            return joined(outer, _single(value, 0)), Col(width, sub.columns[0].type)
-        return OuterJoin("left", outer, value, ()), Col(width, sub.columns[0].type)
+        value = value if one else _counted(value, 0)
+        plan = OuterJoin("left", outer, value, ())
+        return plan, Col(width, type_) if one else _checked(width, type_)
 
     def join(base: Plan, made: Plan, on: tuple[Expr, ...], domain: int) -> Plan:
-        return OuterJoin("left", base, made if one else _single(made, domain), on)
+        return OuterJoin("left", base, made if one else _counted(made, domain), on)
 
     plan, domain = _through_domain(outer, sub, names, join)
-    return plan, Col(width + domain, sub.columns[0].type)
+    at = width + domain
+    return plan, Col(at, type_) if one else _checked(at, type_)
 
 
 def _grouped_scalar(outer: Plan, sub: Plan) -> tuple[Plan, Expr] | None:
@@ -136,25 +137,24 @@ def _grouped_scalar(outer: Plan, sub: Plan) -> tuple[Plan, Expr] | None:
     return result, value
 
 
-def _single(plan: Plan, domain: int) -> Plan:
-    """The last column per domain row; an error where there is more than one row."""
+def _counted(plan: Plan, domain: int) -> Plan:
+    """Per domain row: how many rows there are, and the last column of one of them."""
     cols = cols_of(plan)
     by, value = cols[:domain], cols[-1]
-    names = names_of(plan.columns)
+    names = (*names_of(plan.columns[:domain]), "count", plan.columns[-1].name)
     if _has_min(value.type):
         aggregates = (COUNT, Aggregate("min", (value,), value.type))
-        counted: Plan = Reduce(plan, by, aggregates, (*names[:domain], "count", names[-1]))
-        how_many, kept = Col(domain, BIGINT), Col(domain + 1, value.type)
-    else:
-        count = WindowFunction("count", (), BIGINT)
-        counted = Window(plan, tuple(range(domain)), (), (count,), ("count",))
-        how_many, kept = Col(len(cols), BIGINT), value
-    many = call(">", (how_many, Lit("1", BIGINT)))
-    checked = call("case", (call("raise if", (many, _TOO_MANY)), Lit(None, value.type), kept))
-    result: Plan = Project(counted, (*by, checked), (*names[:domain], names[-1]))
-    if not domain and not _has_min(value.type):
-        result = OuterJoin("left", ONE_ROW, result, ())
-    return result
+        return Reduce(plan, by, aggregates, names)
+    count = WindowFunction("count", (), BIGINT)
+    counted = Window(plan, tuple(range(domain)), (), (count,), ("count",))
+    return Project(counted, (*by, Col(len(cols), BIGINT), value), names)
+
+
+def _checked(at: int, type_: SqlType) -> Expr:
+    """The value behind the count in column `at`: an error where it is evaluated, not before."""
+    many = call(">", (Col(at, BIGINT), Lit("1", BIGINT)))
+    failing = call("raise if", (many, _TOO_MANY))
+    return call("case", (failing, Lit(None, type_), Col(at + 1, type_)))
 
 
 def _has_min(type_: SqlType) -> bool:

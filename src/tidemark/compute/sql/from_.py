@@ -302,13 +302,13 @@ def _function(
         )
     scope = Scope(outer=context.outer)
     planner = Expressions(scope, f"{name} in FROM", context.params, context.session)
-    args, columns = typed_call(name, tuple(planner.plan(each) for each in nodes))
+    fn, args, columns = typed_call(name, tuple(planner.plan(each) for each in nodes))
     if len(columns) == 1 and (alias := _alias(node)) is not None:
         # A function with one column lends it its alias: FROM generate_series(1, 3) AS g.
         columns = (Column(alias, columns[0].type),)
     if node.args.get("ordinality") or node.args.get("offset"):
         columns += (Column("ordinality", BIGINT),)
-    return name, FlatMap(ONE_ROW, name, args, columns)
+    return name, FlatMap(ONE_ROW, fn, args, columns)
 
 
 def _called(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:

@@ -14,7 +14,10 @@ from tidemark.types import Column
 def alias_columns(node: exp.Expr) -> tuple[str, ...]:
     alias = node.args.get("alias")
     columns = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
-    return tuple(identifier(column) for column in columns or ())
+    offset = node.args.get("offset") if isinstance(node, exp.Unnest) else None
+    # sqlglot takes the last column of UNNEST ... WITH ORDINALITY AS s(x, o) for the number's name.
+    numbered = [offset] if isinstance(offset, exp.Identifier) and columns else []
+    return tuple(identifier(column) for column in [*(columns or ()), *numbered])
 
 
 def renamed(plan: Plan, names: tuple[str, ...], what: str = "the query") -> Plan:

@@ -170,12 +170,12 @@ class Pending:
             raise SqlError(
                 f"set-returning functions are not allowed in {planner.clause}", sqlstate="0A000"
             )
-        args, columns = typed_call(name, tuple(planner.plan(node) for node in nodes))
-        if len(columns) > 1:
+        fn, args, columns = typed_call(name, tuple(planner.plan(node) for node in nodes))
+        if len(columns) != 1:
             raise Unsupported(
                 f"{name} in the select list is not supported", hint=f"write FROM {name}(...)"
             )
-        made = FlatMap(ONE_ROW, name, args, columns)
+        made = FlatMap(ONE_ROW, fn, args, columns)
         if made not in self.rows:
             self.rows.append(made)
         if len(self.rows) > 1:
