@@ -103,6 +103,8 @@ SCALARS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("timestamp",), "date_trunc('month', {0})"),
         (("date",), "CAST({0} AS timestamp)"),
         (("timestamp",), "({0} + INTERVAL '90 minutes')"),
+        (("timestamp",), "({0} - INTERVAL '1 month')"),
+        (("date",), "({0} + INTERVAL '1 day')"),
     ),
     "boolean": (
         (("boolean", "boolean"), "({0} AND {1})"),
@@ -115,6 +117,9 @@ SCALARS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("integer",), "({0} NOT IN (1, 2))"),
         (("integer", "integer"), "({0} BETWEEN {1} AND 2)"),
         (("date",), "({0} > DATE '2024-02-01')"),
+        (("text",), "({0} ~ '^[ab]')"),
+        (("integer", "integer"), "({0} = ANY (ARRAY[{1}, 2]))"),
+        (("text", "text"), "starts_with({0}, {1})"),
     ),
 }
 
