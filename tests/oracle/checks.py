@@ -8,9 +8,11 @@ Where the maintained view is wrong and batch is right, the engine is; where both
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -19,7 +21,7 @@ import msgspec
 import postgres
 import pyarrow as pa
 from histories import History, Table
-from maintained import Contents, Inputs, View, contents, counted, plan_of
+from maintained import Contents, Inputs, View, contents, counted, normal, plan_of
 from pyspark.sql import SparkSession
 from queries import Query
 
@@ -94,7 +96,8 @@ def maintained_difference(bench: Bench, history: History, sql: str) -> Differenc
                 upper = client.open_reader(view.output).upper.time
                 assert upper is not None
                 for time in range(checked, upper):
-                    if problem := _differ(contents(client, view.output, time), expected[time]):
+                    found = _with_arrays(contents(client, view.output, time), view.plan)
+                    if problem := _differ(found, expected[time]):
                         return Difference(time, problem)
                 checked = upper
         finally:
@@ -157,11 +160,31 @@ def _peek(
     finally:
         client.close()
     found: dict[int, Contents | None] = {time: Counter() for time in times}
-    for row, count in counted(table).items():
+    for row, count in _with_arrays(counted(table), plan).items():
         at = found[int(row[-1])]
         assert at is not None
         at[row[:-1]] += count
     return found
+
+
+def _with_arrays(rows: Contents, plan: Plan) -> Contents:
+    """Arrays are kept as the JSON of their elements' texts."""
+    elements = {i: c.type.element for i, c in enumerate(plan.columns) if c.type.element}
+    if not elements:
+        return rows
+    found: Contents = Counter()
+    for row, count in rows.items():
+        cells = list(row)
+        for at, type_ in elements.items() if len(row) >= len(plan.columns) else ():
+            if cells[at] != normal(None):
+                texts = json.loads(cells[at])
+                cells[at] = tuple(normal(_element(text, type_.is_number)) for text in texts)
+        found[tuple(cells)] += count
+    return found
+
+
+def _element(text: str | None, is_number: bool) -> Decimal | str | None:
+    return Decimal(text) if is_number and text is not None else text
 
 
 def _at(plan: Plan, history: History, time: int, given: dict[str, bytes]) -> Plan:

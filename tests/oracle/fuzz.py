@@ -103,6 +103,8 @@ SCALARS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("timestamp",), "date_trunc('month', {0})"),
         (("date",), "CAST({0} AS timestamp)"),
         (("timestamp",), "({0} + INTERVAL '90 minutes')"),
+        (("timestamp",), "({0} - INTERVAL '1 month')"),
+        (("date",), "({0} + INTERVAL '1 day')"),
     ),
     "boolean": (
         (("boolean", "boolean"), "({0} AND {1})"),
@@ -115,6 +117,9 @@ SCALARS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("integer",), "({0} NOT IN (1, 2))"),
         (("integer", "integer"), "({0} BETWEEN {1} AND 2)"),
         (("date",), "({0} > DATE '2024-02-01')"),
+        (("text",), "({0} ~ '^[ab]')"),
+        (("integer", "integer"), "({0} = ANY (ARRAY[{1}, 2]))"),
+        (("text", "text"), "starts_with({0}, {1})"),
     ),
 }
 
@@ -193,7 +198,7 @@ class _Fuzzer:
     ) -> Query:
         """A query whose output columns have these types."""
         if depth and self.chance(0.15):
-            kind = self.rng.choice(("UNION", "INTERSECT", "EXCEPT"))
+            kind = self.rng.choice(("UNION", "UNION", "INTERSECT", "EXCEPT"))
             every = self.rng.choice((" ALL", " ALL", ""))
             left = self.query(depth - 1, types, outer)
             right = self.query(depth - 1, types, outer)
@@ -258,7 +263,7 @@ class _Fuzzer:
             made = Select(items, source, where)
         else:
             items = tuple(self.item(t, seen, depth) for t in types)
-            if top and self.chance(0.06):
+            if top and self.chance(0.1):
                 items = (*items, Expr("integer", "(12 / {0})", (self.expr("integer", scope, 0),)))
                 return Select(items, source, where)
             made = Select(items, source, where)
@@ -298,8 +303,27 @@ class _Fuzzer:
             for _ in range(self.rng.choice((0, 1, 2))):
                 items.append(self.aggregate(self.rng.choice(TOP_AGGREGATES), scope))
             items += keys
+            if self.chance(0.15):
+                count = self.aggregate(self.rng.choice(AGGREGATES[:5]), scope)
+                items.append(
+                    self.rng.choice(
+                        (
+                            Expr("numeric", "sum({0}) OVER ()", (count,)),
+                            Expr("bigint", "rank() OVER (ORDER BY {0} DESC)", (count,)),
+                        )
+                    )
+                )
         having: tuple[Expr, ...] = ()
-        if self.chance(0.25):
+        if depth and self.chance(0.08):
+            count = self.aggregate(self.rng.choice(AGGREGATES[:4]), scope)
+            having = (
+                Expr(
+                    "boolean",
+                    f"({{0}} {self.comparison()} {{1}})",
+                    (count, self.scalar_subquery("bigint", outer)),
+                ),
+            )
+        elif self.chance(0.25):
             count = self.aggregate(self.rng.choice(AGGREGATES[:5]), scope)
             having = (Expr("boolean", f"({{0}} {self.comparison()} 1)", (count,)),)
         grouping = ""
@@ -387,8 +411,15 @@ class _Fuzzer:
                 joined = self.rng.choice(("JOIN", "LEFT JOIN"))
             elif kind < 0.7:
                 joined = self.rng.choice(("LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"))
-            if joined != "FULL JOIN" and on and self.chance(0.2):
-                on = (*on, self.comparison_of((*scope, other), 0))
+            if joined != "FULL JOIN" and on and self.chance(0.25):
+                both = (*scope, other)
+                if depth and self.chance(0.2):
+                    on = (*on, self.subquery_predicate((other,), both, 0))
+                else:
+                    on = (*on, self.comparison_of(both, 0))
+            elif on and self.chance(0.3) and _shared(scope, other, "k"):
+                made, scope = Joined(joined, made, right, (), "k"), (*scope, other)
+                continue
             made, scope = Joined(joined, made, right, on), (*scope, other)
         return made, scope
 
@@ -431,8 +462,14 @@ class _Fuzzer:
     # Expressions --------------------------------------------------------------------------------
 
     def item(self, type_: str, scope: Scope, depth: int) -> Expr:
+        if depth and type_ == "boolean" and self.chance(0.4):
+            return self.subquery_predicate(scope, scope)
         if depth and self.chance(0.12):
-            return self.scalar_subquery(type_, scope)
+            made = self.scalar_subquery(type_, scope)
+            if self.chance(0.3):
+                args = (self.comparison_of(scope, 0), made)
+                made = Expr(type_, "CASE WHEN {0} THEN {1} END", args)
+            return made
         return self.expr(type_, scope, self.rng.choice((0, 1, 1, 2)))
 
     def scalar_subquery(self, type_: str, outer: Scope) -> Expr:
@@ -451,24 +488,39 @@ class _Fuzzer:
     def predicate(self, scope: Scope, depth: int, *, inner: Scope) -> Expr:
         kind = self.rng.random()
         if kind < 0.22 and depth:
-            return self.subquery_predicate(scope, inner)
+            made = self.subquery_predicate(scope, inner)
+            if self.chance(0.25):
+                word = self.rng.choice(("({0} OR {1})", "({0} AND NOT {1})", "({1} = {0})"))
+                made = Expr("boolean", word, (self.comparison_of(inner, 0), made))
+            return made
         if kind < 0.3 and depth:
             type_ = self.rng.choice(("integer", "bigint", "text"))
             args = (self.expr(type_, scope, 0), self.scalar_subquery(type_, inner))
             return Expr("boolean", f"({{0}} {self.comparison()} {{1}})", args)
         return self.comparison_of(scope, 1)
 
-    def subquery_predicate(self, scope: Scope, outer: Scope) -> Expr:
+    def subquery_predicate(self, scope: Scope, outer: Scope, depth: int = 1) -> Expr:
+        """EXISTS, IN, ANY or ALL; now and then with another inside that sees both."""
         made, source = self.source(1)
-        more = tuple(self.comparison_of((source,), 0) for _ in range(self.rng.choice((0, 1))))
-        if self.chance(0.5):
-            where = (self.equality((source,), outer), *more)
-            query = Select((Expr("integer", "1"),), made, where)
-            return Expr("boolean", self.rng.choice(("EXISTS ({0})", "NOT EXISTS ({0})")), (query,))
-        where = (self.equality((source,), outer), *more) if self.chance(0.3) else more
+        where = tuple(self.comparison_of((source,), 0) for _ in range(self.rng.choice((0, 1))))
+        if depth and self.chance(0.2):
+            where = (*where, self.subquery_predicate((source,), (source, *outer), depth - 1))
+        kind = self.rng.random()
+        if kind < 0.5:
+            where = (self.equality((source,), outer), *where)
+            query: Query = Select((Expr("integer", "1"),), made, where)
+            return Expr(
+                "boolean", self.rng.choice(("EXISTS ({0})", "(NOT EXISTS ({0}))")), (query,)
+            )
+        if self.chance(0.3):
+            where = (self.equality((source,), outer), *where)
         type_ = self.rng.choice(("integer", "text", "bigint"))
         query = Select((self.expr(type_, (source,), 0),), made, where)
+        if self.chance(0.15):
+            query = SetOperation("UNION ALL", query, Values(((self.typed_constant(type_),),)))
         word = self.rng.choice(("IN", "IN", "NOT IN"))
+        if kind > 0.85:
+            word = self.rng.choice(("< ANY", ">= ALL", "<> ALL", "= ANY"))
         return Expr("boolean", f"({{0}} {word} ({{1}}))", (self.expr(type_, scope, 0), query))
 
     def equality(self, left: Scope, right: Scope) -> Expr:
@@ -489,11 +541,13 @@ class _Fuzzer:
         left = self.expr(type_, scope, depth, column=True)
         if kind < 0.35:
             return Expr("boolean", self.rng.choice(("({0} IS NULL)", "({0} IS NOT NULL)")), (left,))
-        right = self.expr(type_, scope, depth)
+        right = self.constant(type_) if self.chance(0.4) else self.expr(type_, scope, depth)
+        if right == left:
+            return Expr("boolean", "({0} IS NOT NULL)", (left,))
         return Expr("boolean", f"({{0}} {self.comparison()} {{1}})", (left, right))
 
     def comparison(self) -> str:
-        return self.rng.choice(("=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM"))
+        return self.rng.choice(("=", "<>", "<>", "<", "<=", ">", ">=", ">=", "IS DISTINCT FROM"))
 
     def expr(self, type_: str, scope: Scope, depth: int, *, column: bool = False) -> Expr:
         if depth <= 0:
@@ -554,6 +608,11 @@ class _Fuzzer:
 
 def _columns(types: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple((f"c{at}", type_) for at, type_ in enumerate(types))
+
+
+def _shared(scope: Scope, other: Source, name: str) -> bool:
+    """Whether USING takes the name: it is there once on each side."""
+    return len(scope) == 1 and all(name in dict(s.columns) for s in (*scope, other))
 
 
 def _has(scope: Scope, type_: str) -> bool:

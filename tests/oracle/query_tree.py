@@ -60,12 +60,13 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """`kind` as SQL writes it; no `on` for a cross join."""
+    """`kind` as SQL writes it; no `on` for a cross join, nor where columns are `using`."""
 
     kind: str
     left: From
     right: From
     on: tuple[Expr, ...]
+    using: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ def sql(node: Node) -> str:
             return f"{sql(call)} AS {alias} ({column})"
         case Joined(kind=kind, left=left, right=right, on=on):
             condition = "" if kind == "CROSS JOIN" else f" ON {_all(on)}"
+            if node.using:
+                condition = f" USING ({node.using})"
             inner = f"({sql(right)})" if isinstance(right, Joined) else sql(right)
             return f"{sql(left)} {kind} {inner}{condition}"
         case Values(rows=rows):

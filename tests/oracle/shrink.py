@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from histories import History, Table, Update
+from histories import History, Row, Table, Update
 from query_tree import Query, simpler, size, sql, tables_of
+
+from tidemark.types import Column, SqlType, numeric, type_named
 
 Fails = Callable[[History, Query], bool]
 
@@ -39,21 +42,44 @@ def shrunk(
 
 
 def reproduction(history: History, query: Query, *, mode: str) -> str:
-    """A test to paste: the history as it is now, and the query."""
-    tables = ",\n".join(
-        f'            "{t.name}": Table(\n                "{t.name}",\n                {t.columns!r},\n'
-        f"                {tuple(tuple(u) for u in t.updates)!r},\n            )"
+    """A test to paste into `test_fuzz.py`: the history as it is now, and the query."""
+    tables = "".join(
+        f'        "{t.name}": (\n'
+        f'            "{"; ".join(f"{c.name} {c.type}" for c in t.columns)}",\n'
+        f"            {[tuple(update) for update in t.updates]!r},\n        ),\n"
         for t in history.tables.values()
     )
-    text = sql(query).replace('"""', '\\"""')
     return (
         "def test_reproduction(bench):\n"
-        "    history = made_history(\n        {\n"
-        f"{tables},\n        }},\n        as_of={history.as_of},\n"
-        f"        steps={history.steps!r},\n    )\n"
-        f'    sql = """{text}"""\n'
+        "    import datetime\n"
+        "    from decimal import Decimal\n"
+        "    from shrink import made_history\n"
+        f"    tables = {{\n{tables}    }}\n"
+        f"    history = made_history(tables, as_of={history.as_of}, steps={history.steps!r})\n"
+        f'    sql = """{sql(query)}"""\n'
         f"    assert {mode}_difference(bench, history, sql) is None\n"
     )
+
+
+def made_history(
+    tables: dict[str, tuple[str, list[tuple[Row, int, int]]]],
+    *,
+    as_of: int,
+    steps: tuple[dict[str, int], ...],
+) -> History:
+    """What `reproduction` writes: per table its columns (`k integer; s text`) and updates."""
+    made = {}
+    for name, (columns, updates) in tables.items():
+        pairs = (column.split(" ", 1) for column in columns.split("; "))
+        typed = tuple(Column(column, _type(type_)) for column, type_ in pairs)
+        made[name] = Table(name, typed, tuple(Update(*update) for update in updates))
+    return History(0, made, as_of, steps)
+
+
+def _type(text: str) -> SqlType:
+    if found := re.fullmatch(r"numeric\((\d+),(\d+)\)", text):
+        return numeric(int(found[1]), int(found[2]))
+    return type_named(text)
 
 
 def at_one_time(history: History, moment: int) -> History:
@@ -108,14 +134,3 @@ def _possible(updates: tuple[Update, ...]) -> bool:
         if any(count < 0 for count in counts.values()):
             return False
     return True
-
-
-def made_history(
-    tables: dict[str, Table], *, as_of: int, steps: tuple[dict[str, int], ...]
-) -> History:
-    """What `reproduction` writes, read back."""
-    whole = {
-        name: replace(table, updates=tuple(Update(*update) for update in table.updates))
-        for name, table in tables.items()
-    }
-    return History(0, whole, as_of, steps)
