@@ -40,7 +40,8 @@ def group_sql(shape: Shape, *, small: bool) -> str:
     by = ", ".join(keys)
     every = ", ".join([*columns, "_t"])
     partition = f"PARTITION BY {by} " if keys else ""
-    same = [f"v.{key} <=> c.{key}" for key in keys]
+    # Without keys the same for all, which Spark cannot know: a product would be shuffled.
+    same = [f"v.{key} <=> c.{key}" for key in keys] or ["v._t * 0 = c._t * 0"]
     changed = f"SELECT DISTINCT {', '.join([*keys, '_t'])} FROM changes"
     if extra:
         changed = f"SELECT _t FROM changes UNION SELECT _t FROM {leaf_sql('always', small)}"
