@@ -3,9 +3,20 @@
     SELECT region, count(*), sum(amount), max(amount)
     FROM orders JOIN customers ON customer = customers.id GROUP BY region
 
-Upserts of 1,000 orders a tick (80% updates, 10% inserts, 10% deletes) at five distinct times, at
-several sizes of state. A tick includes its durable appends. The floor is Spark's own for any job,
-`range(1).toArrow()`; the baseline is the same query recomputed by plain Spark over the same shards.
+Upserts of 1,000 orders a tick (80% updates, 10% inserts, 10% deletes) at five distinct times. A
+tick includes its durable appends. Everything is measured beside what it is compared with, in one
+run, and every view is verified at the end:
+
+    tick_vs_job_floor    a tick over Spark's own floor for any job, `range(1).toArrow()`
+    tick_growth          a tick at 10M orders over one at 1M
+    max_delete_ratio     a tick that also deletes the largest order of every region, over one at 1M
+    vs_foreachbatch      the same view by hand, recomputed in foreachBatch, over a tick
+    vs_sdp               a refresh by Spark Declarative Pipelines over a tick at 1M
+    overlap_ratio        two independent views ticking together, over one
+    creep                the last 100 of 1,000 ticks over the first 100
+    hydrate_vs_batch     hydration over the plain query and the arrangements of its inputs, at 10M
+    bulk_updates_s       updates per second of one change of a million rows, at 10M
+    tpch_speedup         recomputing TPC-H's 22 queries over keeping them through a refresh
 """
 
 from __future__ import annotations
@@ -13,241 +24,280 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from tidemark.bench.memory import family
+from tidemark.bench.orders import SEED, TIMES_PER_TICK, Workload, plan
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.dataflow import holder_of
 from tidemark.compute.peek import run_peek
-from tidemark.compute.plan import Get, Plan
 from tidemark.compute.protocol import Peek
-from tidemark.compute.sql import parse_query, plan_query
 from tidemark.compute.view import Flows, View
-from tidemark.frontier import Frontier
-from tidemark.persist import DIFF, TIME, PersistClient, as_updates
+from tidemark.persist import PersistClient
 from tidemark.spark.session import start_spark
-from tidemark.types import BIGINT, TEXT, Column, arrow_schema, numeric
 
-QUERY = """
-SELECT region, count(*) AS orders, sum(amount) AS total, max(amount) AS largest
-FROM orders JOIN customers ON customer = customers.id GROUP BY region
-"""
-ORDERS = (Column("id", BIGINT), Column("customer", BIGINT), Column("amount", numeric(12, 2)))
-CUSTOMERS = (Column("id", BIGINT), Column("region", TEXT))
-REGIONS = 20
-TIMES_PER_TICK = 5
-UPSERTS = 1_000
-SEED = 42
+SHARDS = {"orders": "orders", "customers": "customers"}
+NAMES = {100_000: "100k", 1_000_000: "1m", 10_000_000: "10m"}
+BULK = 1_000_000
 
 
-class _Tables:
-    def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
-        return Get(parts[-1], {"orders": ORDERS, "customers": CUSTOMERS}[parts[-1]])
+class Scene:
+    """A workload, and a view that follows it."""
 
-
-class Workload:
-    """Orders in numpy arrays, so that every retraction repeats what was inserted."""
-
-    def __init__(self, client: PersistClient, orders: int):
-        self._rng = np.random.default_rng(SEED)
-        self._orders = client.open_writer("orders", schema=arrow_schema(ORDERS), key=("id",))
-        self._customers = client.open_writer("customers", schema=arrow_schema(CUSTOMERS))
-        self._count = max(orders // 10, 1)
-        self._customer = self._rng.integers(0, self._count, orders)
-        self._amount = self._rng.integers(100, 10_000_000, orders)
-        self._live = np.ones(orders, dtype=bool)
-        self.now = 10
-        ids = np.arange(orders)
-        self._append(self._orders, self._rows(ids), np.ones(orders), np.full(orders, 1), 0)
-        regions = pa.array([f"region {i}" for i in range(REGIONS)]).take(
-            pa.array(self._rng.integers(0, REGIONS, self._count))
+    def __init__(self, spark: SparkSession, folder: Path, orders: int, note: Callable[[str], None]):
+        self.spark = spark
+        self.folder = folder
+        self.client = PersistClient.open(
+            blob=f"file://{folder}/blob", consensus=f"sqlite://{folder}/consensus.db"
         )
-        customers = pa.table([pa.array(np.arange(self._count)), regions], names=["id", "region"])
-        everyone = np.ones(self._count)
-        self._append(self._customers, customers, everyone, everyone, 0)
+        note("loading")
+        self.workload = Workload(self.client, orders)
+        note("hydrating")
+        self.flows = Flows(self.client, spark, Arrangements(self.client, folder / "cache"))
+        self.view = self.make("v")
+        self.hydrate_s = seconds(self.view.start)
+        self.client.start_maintenance()
 
-    def tick(self) -> None:
-        """One interval of upserts at several times, appended to the shards."""
-        tables, diffs, times = [], [], []
-        for step in range(TIMES_PER_TICK):
-            for rows, diff in self._upserts(UPSERTS // TIMES_PER_TICK):
-                tables.append(rows)
-                diffs.append(np.full(rows.num_rows, diff))
-                times.append(np.full(rows.num_rows, self.now + step))
-        lower, self.now = self.now, self.now + TIMES_PER_TICK
-        rows = pa.concat_tables(tables)
-        self._append(self._orders, rows, np.concatenate(diffs), np.concatenate(times), lower)
-        self._customers.advance_upper(Frontier(self.now))
+    def make(self, id_: str) -> View:
+        as_of = self.workload.now - 1
+        return View(id_, plan(), inputs=SHARDS, output=id_, as_of=as_of, flows=self.flows)
 
-    def _upserts(self, count: int) -> list[tuple[pa.Table, int]]:
-        kind = self._rng.random(count)
-        hit = np.unique(self._rng.integers(0, len(self._live), int((kind >= 0.1).sum())))
-        hit = hit[self._live[hit]]
-        old = self._rows(hit)
-        gone, kept = hit[: len(hit) // 9], hit[len(hit) // 9 :]
-        self._live[gone] = False
-        self._amount[kept] = self._rng.integers(100, 10_000_000, len(kept))
-        fresh = int((kind < 0.1).sum())
-        ids = np.arange(len(self._live), len(self._live) + fresh)
-        self._customer = np.append(self._customer, self._rng.integers(0, self._count, fresh))
-        self._amount = np.append(self._amount, self._rng.integers(100, 10_000_000, fresh))
-        self._live = np.append(self._live, np.ones(fresh, dtype=bool))
-        return [(old, -1), (self._rows(np.append(kept, ids)), 1)]
+    def tick(self, **what) -> float:
+        """Milliseconds of a tick after the workload's."""
+        self.workload.tick(**what)
+        return self.follow()
 
-    def _rows(self, ids: np.ndarray) -> pa.Table:
-        cents = pa.array(self._amount[ids]).cast(pa.decimal128(19, 0))
-        # An integer number of cents is the decimal with two digits, bit for bit.
-        amount = pa.Array.from_buffers(pa.decimal128(12, 2), len(cents), cents.buffers())
-        return pa.table(
-            [pa.array(ids), pa.array(self._customer[ids]), amount],
-            names=["id", "customer", "amount"],
-        )
+    def follow(self) -> float:
+        return 1000 * seconds(lambda: self.view.tick(self.view.input_upper()))
 
-    def _append(self, writer, rows: pa.Table, diffs, times, lower: int) -> None:
-        updates = rows.append_column(TIME, pa.array(times.astype(np.int64)))
-        updates = updates.append_column(DIFF, pa.array(diffs.astype(np.int64)))
-        outcome = writer.compare_and_append(
-            as_updates(updates, schema=writer.schema),
-            lower=Frontier(lower),
-            upper=Frontier(self.now),
-        )
-        assert outcome.__class__.__name__ == "Appended", outcome
+    def recompute(self) -> float:
+        """Milliseconds of the plain query, warm."""
+        self._peek()
+        return 1000 * statistics.median(seconds(self._peek) for _ in range(3))
+
+    def verify(self) -> None:
+        as_of = self.workload.now - 1
+        shard = self.client.open_reader("v").snapshot(as_of)
+        columns = ["region", "orders", "total", "largest"]
+        found = sorted(zip(*(shard[name].to_pylist() for name in columns), strict=True))
+        wanted = sorted(zip(*(c.to_pylist() for c in self._peek().columns), strict=True))
+        if found != wanted:
+            raise SystemExit(f"the maintained view is wrong at {as_of} (seed {SEED})")
+
+    def jobs(self) -> int:
+        """Jobs that the view has run so far."""
+        tracker = self.spark.sparkContext.statusTracker()
+        return len(tracker.getJobIdsForGroup(holder_of("v")))
+
+    def close(self) -> None:
+        self.view.stop()
+        self.client.close()
+
+    def _peek(self) -> pa.Table:
+        peek = Peek("recompute", plan(), self.workload.now - 1, SHARDS, {})
+        return run_peek(self.spark, self.client, peek)
 
 
 def run(*, quick: bool, spark_master: str) -> None:
     console = Console()
     spark = start_spark(master=spark_master, app="tidemark-bench")
-    sizes = [100_000, 1_000_000] if quick else [100_000, 1_000_000, 10_000_000]
-    warm, ticks = (30, 30) if quick else (100, 200)
-    results = {}
-    for size in sizes:
-        console.print(f"{size:,} orders: {warm} ticks to warm up, then {ticks} measured ...")
-        results[size] = found = _measure(spark, console, size, warm, ticks)
-        console.print(
-            f"{size:,} orders: {found['tick_ms']:.0f} ms a tick, {found['jobs_per_tick']:.0f} jobs,"
-            f" {found['tick_vs_job_floor']:.1f} times the job floor"
-        )
-    table = Table(title="orders ⋈ customers by region, 1,000 upserts a tick at 5 times")
-    for name in ("", *(f"{size:,} orders" for size in sizes)):
-        table.add_column(name, justify="right")
-    for metric, label in (
-        ("hydrate_s", "hydration, s"),
-        ("tick_ms", "tick, median ms"),
-        ("tick_p95_ms", "tick, p95 ms"),
-        ("jobs_per_tick", "Spark jobs per tick"),
-        ("jobs_per_idle_tick", "Spark jobs when nothing changed"),
-        ("floor_ms", "Spark's job floor, ms"),
-        ("tick_vs_job_floor", "tick / job floor"),
-        ("recompute_ms", "plain Spark recompute, ms"),
-        ("recompute_vs_tick", "recompute / tick"),
-    ):
-        table.add_row(label, *(f"{results[size][metric]:,.2f}" for size in sizes))
-    console.print(table)
-    console.print(f"`tidemark bench views{' --quick' if quick else ''}`, every view verified")
-    names = {100_000: "100k", 1_000_000: "1m", 10_000_000: "10m"}
-    flat = {
-        f"{metric}_{names[size]}": round(value, 3)
-        for size, found in results.items()
-        for metric, value in found.items()
-    }
-    flat["tick_growth"] = round(results[sizes[-1]]["tick_ms"] / results[sizes[0]]["tick_ms"], 3)
+    small, large = (100_000, 1_000_000) if quick else (1_000_000, 10_000_000)
+    found: dict[str, float | None] = {}
+    with _scene(spark, console, small) as (scene, note):
+        found |= _ticks(scene, note, warm=60 if quick else 150, ticks=40 if quick else 200)
+        found |= _maxima(scene, note, ticks=20 if quick else 60)
+        found |= _overlap(scene, note, ticks=30 if quick else 80)
+        found |= _creep(scene, note, ticks=200 if quick else 1_000)
+        scene.verify()
+    with _scene(spark, console, large) as (scene, note):
+        found["hydrate_s"] = scene.hydrate_s
+        there = _ticks(scene, note, warm=40 if quick else 100, ticks=40 if quick else 150)
+        found |= {f"{name}_{NAMES[large]}": value for name, value in there.items()}
+        here, beyond = found["tick_ms"], there["tick_ms"]
+        assert here
+        found["tick_growth"] = beyond / here
+        found |= _hydration(scene, note)
+        found |= _bulk(scene, note, BULK // 10 if quick else BULK)
+        scene.verify()
+    found = {f"{k}_{NAMES[small]}" if k == "tick_ms" else k: v for k, v in found.items()}
+    _show(console, found, quick)
     spark.stop()
-    print(json.dumps(flat))
+    print(json.dumps({k: None if v is None else round(v, 3) for k, v in found.items()}))
 
 
-def _measure(
-    spark: SparkSession, console: Console, orders: int, warm: int, ticks: int
-) -> dict[str, float]:
+def _ticks(scene: Scene, note: Callable[[str], None], *, warm: int, ticks: int) -> dict[str, float]:
+    for done in range(warm):
+        note(f"warming up, tick {done + 1} of {warm}")
+        scene.tick()
+    before = scene.jobs()
+    measured, floors = [], []
+    for done in range(ticks):
+        note(f"tick {done + 1} of {ticks}")
+        measured.append(scene.tick())
+        scene.spark.sparkContext.setJobGroup("floor", "floor")
+        floors.append(1000 * seconds(lambda: scene.spark.range(1).toArrow()))
+    jobs = (scene.jobs() - before) / ticks
+    before = scene.jobs()
+    scene.workload.rest()
+    scene.follow()
+    median, floor = statistics.median(measured), statistics.median(floors)
+    note("recomputing with plain Spark")
+    recompute = scene.recompute()
+    return {
+        "tick_ms": median,
+        "tick_p95_ms": sorted(measured)[int(0.95 * (len(measured) - 1))],
+        "floor_ms": floor,
+        "tick_vs_job_floor": median / floor,
+        "jobs_per_tick": jobs,
+        "jobs_per_idle_tick": scene.jobs() - before,
+        "recompute_ms": recompute,
+        "vs_recompute": recompute / median,
+    }
+
+
+def _maxima(scene: Scene, note: Callable[[str], None], *, ticks: int) -> dict[str, float]:
+    """In turns, so that whatever else the machine does happens to both."""
+    plain, hard = [], []
+    for done in range(ticks):
+        note(f"deleting maxima, tick {done + 1} of {ticks}")
+        plain.append(scene.tick())
+        hard.append(scene.tick(maxima=True))
+    return {"max_delete_ratio": statistics.median(hard) / statistics.median(plain)}
+
+
+def _overlap(scene: Scene, note: Callable[[str], None], *, ticks: int) -> dict[str, float]:
+    """The view alone, and beside a second one that shares nothing with it but the machine."""
+    with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
+        other = Scene(scene.spark, Path(folder), 100_000, lambda _: None)
+        alone, together = [], []
+        with ThreadPoolExecutor(2) as pool:
+            for done in range(2 * ticks):
+                note(f"two views, tick {done + 1} of {2 * ticks}")
+                scene.workload.tick()
+                other.workload.tick()
+                if done % 2 == 0:
+                    one = scene.follow()
+                    two = other.follow()
+                    alone.append(max(one, two))
+                else:
+                    both = [scene.follow, other.follow]
+                    together.append(
+                        1000 * seconds(lambda both=both: list(pool.map(lambda f: f(), both)))
+                    )
+        other.verify()
+        other.close()
+    half = ticks // 2
+    return {"overlap_ratio": statistics.median(together[half:]) / statistics.median(alone[half:])}
+
+
+def _creep(scene: Scene, note: Callable[[str], None], *, ticks: int) -> dict[str, float]:
+    measured, sizes = [], []
+    for done in range(ticks):
+        note(f"a long run, tick {done + 1} of {ticks}")
+        measured.append(scene.tick())
+        if done % 100 == 0:
+            sizes.append(sum(family().values()))
+    part = min(100, ticks // 2)
+    first, last = statistics.median(measured[:part]), statistics.median(measured[-part:])
+    return {"creep": last / first, "memory_creep": sum(family().values()) / sizes[0]}
+
+
+def _hydration(scene: Scene, note: Callable[[str], None]) -> dict[str, float]:
+    """Once more, warm: a second view of the same query, with nothing to share."""
+    note("hydrating again")
+    plain = seconds(scene.recompute) / 4
+    as_of = scene.workload.now - 1
+    fresh = Flows(
+        scene.client,
+        scene.spark,
+        Arrangements(scene.client, scene.folder / "again"),
+        prefix="again-",
+    )
+    view = View("again", plan(), inputs=SHARDS, output="again", as_of=as_of, flows=fresh)
+    hydrate = seconds(view.start)
+    view.stop()
+    note("arranging the inputs")
+    arrangements = Arrangements(scene.client, scene.folder / "once")
+    arrange = seconds(
+        lambda: [
+            arrangements.acquire("orders", ("customer",), holder="bench", as_of=as_of),
+            arrangements.acquire("customers", ("id",), holder="bench", as_of=as_of),
+        ]
+    )
+    return {
+        "hydrate_again_s": hydrate,
+        "batch_s": plain,
+        "arrange_s": arrange,
+        "hydrate_vs_batch": hydrate / (plain + arrange),
+    }
+
+
+def _bulk(scene: Scene, note: Callable[[str], None], rows: int) -> dict[str, float]:
+    note(f"a change of {rows:,} rows")
+    before = scene.client.state("orders").rows
+    scene.workload.tick(rows // 2)
+    updates = scene.client.state("orders").rows - before
+    took = scene.follow() / 1000
+    return {"bulk_updates": updates, "bulk_s": took, "bulk_updates_s": updates / took}
+
+
+@contextmanager
+def _scene(
+    spark: SparkSession, console: Console, orders: int
+) -> Iterator[tuple[Scene, Callable[[str], None]]]:
     with (
         tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder,
-        console.status(f"{orders:,} orders: loading") as status,
+        console.status(f"{orders:,} orders") as status,
     ):
-        client = PersistClient.open(
-            blob=f"file://{folder}/blob", consensus=f"sqlite://{folder}/consensus.db"
-        )
-        workload = Workload(client, orders)
-        plan = plan_query(parse_query(QUERY), _Tables(), view=True)
-        shards = {"orders": "orders", "customers": "customers"}
-        status.update(f"{orders:,} orders: hydrating")
-        dataflow = View(
-            "v",
-            plan,
-            inputs=shards,
-            output="v",
-            as_of=workload.now - 1,
-            flows=Flows(client, spark, Arrangements(client, Path(folder) / "cache")),
-        )
-        hydrate = _seconds(dataflow.start)
-        client.start_maintenance()
 
-        def tick() -> float:
-            workload.tick()
-            return 1000 * _seconds(lambda: dataflow.tick(dataflow.input_upper()))
+        def note(what: str) -> None:
+            status.update(f"{orders:,} orders: {what}")
 
-        for done in range(warm):
-            status.update(f"{orders:,} orders: warming up, tick {done + 1} of {warm}")
-            tick()
-        before = _jobs(spark)
-        measured, floors = [], []
-        for done in range(ticks):
-            status.update(f"{orders:,} orders: tick {done + 1} of {ticks}")
-            measured.append(tick())
-            spark.sparkContext.setJobGroup("floor", "floor")
-            floors.append(1000 * _seconds(lambda: spark.range(1).toArrow()))
-        jobs = (_jobs(spark) - before) / ticks
-        before = _jobs(spark)
-        for writer in ("orders", "customers"):
-            schema = arrow_schema({"orders": ORDERS, "customers": CUSTOMERS}[writer])
-            key = ("id",) if writer == "orders" else ()
-            client.open_writer(writer, schema=schema, key=key).advance_upper(
-                Frontier(workload.now + 5)
-            )
-        dataflow.tick(dataflow.input_upper())
-        idle = _jobs(spark) - before
-        workload.now += 5
-        status.update(f"{orders:,} orders: recomputing with plain Spark")
-        peek = Peek("recompute", plan, workload.now - 1, shards, {})
-        recompute = statistics.median(
-            1000 * _seconds(lambda: run_peek(spark, client, peek)) for _ in range(3)
-        )
-        _verify(run_peek(spark, client, peek), client, workload.now - 1)
-        client.close()
-        median, floor = statistics.median(measured), statistics.median(floors)
-        return {
-            "hydrate_s": hydrate,
-            "tick_ms": median,
-            "tick_p95_ms": sorted(measured)[int(0.95 * (len(measured) - 1))],
-            "jobs_per_tick": jobs,
-            "jobs_per_idle_tick": idle,
-            "floor_ms": floor,
-            "tick_vs_job_floor": median / floor,
-            "recompute_ms": recompute,
-            "recompute_vs_tick": recompute / median,
-        }
+        scene = Scene(spark, Path(folder), orders, note)
+        try:
+            yield scene, note
+        finally:
+            scene.close()
 
 
-def _verify(expected: pa.Table, client: PersistClient, as_of: int) -> None:
-    view = client.open_reader("v").snapshot(as_of)
-    columns = ["region", "orders", "total", "largest"]
-    found = sorted(zip(*(view[name].to_pylist() for name in columns), strict=True))
-    wanted = sorted(zip(*(c.to_pylist() for c in expected.columns), strict=True))
-    if found != wanted:
-        raise SystemExit(f"the maintained view is wrong at {as_of} (seed {SEED})")
+def _show(console: Console, found: dict[str, float | None], quick: bool) -> None:
+    table = Table(title=f"orders ⋈ customers by region, 1,000 upserts at {TIMES_PER_TICK} times")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("bar", justify="right")
+    for name, value in found.items():
+        table.add_row(name, "-" if value is None else f"{value:,.2f}", BARS.get(name, ""))
+    console.print(table)
+    console.print(f"`tidemark bench views{' --quick' if quick else ''}`, every view verified")
 
 
-def _jobs(spark: SparkSession) -> int:
-    """Jobs that the dataflow has run so far."""
-    tracker = spark.sparkContext.statusTracker()
-    return len(tracker.getJobIdsForGroup(holder_of("v")))
+BARS = {
+    "tick_vs_job_floor": "≤ 10",
+    "tick_growth": "≤ 1.2",
+    "max_delete_ratio": "≤ 1.3",
+    "vs_foreachbatch_1m": "≥ 3",
+    "vs_foreachbatch_10m": "≥ 10",
+    "vs_sdp": "≥ 30",
+    "jobs_per_tick": "≤ 2",
+    "jobs_per_idle_tick": "0",
+    "overlap_ratio": "≤ 1.6",
+    "creep": "≤ 1.2",
+    "hydrate_vs_batch": "≤ 2",
+    "bulk_updates_s": "≥ 100,000",
+    "tpch_speedup": "> 1",
+}
 
 
-def _seconds(body) -> float:
+def seconds(body: Callable[[], object]) -> float:
     start = SYSTEM_CLOCK.monotonic()
     body()
     return SYSTEM_CLOCK.monotonic() - start
