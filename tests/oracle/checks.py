@@ -60,13 +60,21 @@ class Bench(NamedTuple):
 
 
 def batch_difference(
-    bench: Bench, history: History, sql: str, *, times: Iterable[int] | None = None
+    bench: Bench,
+    history: History,
+    sql: str,
+    *,
+    times: Iterable[int] | None = None,
+    ours: str | None = None,
 ) -> Difference | None:
-    """The first of a few times at which a peek and PostgreSQL disagree; by types at any."""
+    """The first of a few times at which a peek and PostgreSQL disagree; by types at any.
+
+    `ours` is the query in our language where that is not PostgreSQL's.
+    """
     with postgres.tables_of(bench.postgres, history) as tables:
         chosen = list(times) if times is not None else some_times(history, tables)
         expected = {time: tables.ask(sql, time) for time in chosen}
-    plan = plan_of(history, sql)
+    plan = plan_of(history, ours or sql)
     if problem := _types_differ(plan, expected.values()):
         return Difference(chosen[0], problem)
     found = _peeks(bench, history, plan, chosen)

@@ -104,6 +104,26 @@ def test_soak_maintained(seed: int, bench: Bench, tally: Tally) -> None:
     _check(seed, bench, tally, "maintained", maintained_difference, queries=3)
 
 
+RECURSIVE = {
+    # What can be reached from where, and by which number of steps at most three.
+    """SELECT k, length(s) FROM t0 UNION
+       SELECT r.a, length(t.s) FROM reach r JOIN t0 t ON r.b = t.k""": "a integer, b integer",
+    """SELECT k, 1 FROM t0 UNION
+       SELECT length(t.s), r.b + 1 FROM reach r JOIN t0 t ON r.a = t.k WHERE r.b < 3""": (
+        "a integer, b integer"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", RECURSIVE)
+def test_recursion(query: str, bench: Bench) -> None:
+    """The one thing that PostgreSQL spells differently."""
+    theirs = f"WITH RECURSIVE reach (a, b) AS ({query}) SELECT a, b FROM reach"
+    ours = f"WITH MUTUALLY RECURSIVE reach ({RECURSIVE[query]}) AS ({query}) SELECT a, b FROM reach"
+    found = batch_difference(bench, random_history(2), theirs, ours=ours)
+    assert found is None, found
+
+
 def test_few_queries_are_refused(tally: Tally) -> None:
     """Runs last: says how much of the above was real."""
     for mode, most in MAX_REFUSED.items():
