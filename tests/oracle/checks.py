@@ -1,5 +1,6 @@
 """One query over one history, here and in PostgreSQL: where do they differ?
 
+    planned      the plan's types alone, of many queries                  (planner)
     batch        the plan as one Spark query, at a few times at once      (planner, batch SQL)
     maintained   the view kept by the engine, at every time               (the delta engine too)
 
@@ -25,6 +26,7 @@ from maintained import Contents, Inputs, View, contents, counted, normal, plan_o
 from pyspark.sql import SparkSession
 from queries import Query
 
+from tidemark.compute.batch import batch_sql
 from tidemark.compute.expr import Col, Lit
 from tidemark.compute.peek import run_peek
 from tidemark.compute.plan import Get, Plan, Project, Union, inputs_of, with_inputs
@@ -60,13 +62,21 @@ class Bench(NamedTuple):
 
 
 def batch_difference(
-    bench: Bench, history: History, sql: str, *, times: Iterable[int] | None = None
+    bench: Bench,
+    history: History,
+    sql: str,
+    *,
+    times: Iterable[int] | None = None,
+    ours: str | None = None,
 ) -> Difference | None:
-    """The first of a few times at which a peek and PostgreSQL disagree; by types at any."""
+    """The first of a few times at which a peek and PostgreSQL disagree; by types at any.
+
+    `ours` is the query in our language where that is not PostgreSQL's.
+    """
     with postgres.tables_of(bench.postgres, history) as tables:
         chosen = list(times) if times is not None else some_times(history, tables)
         expected = {time: tables.ask(sql, time) for time in chosen}
-    plan = plan_of(history, sql)
+    plan = plan_of(history, ours or sql)
     if problem := _types_differ(plan, expected.values()):
         return Difference(chosen[0], problem)
     found = _peeks(bench, history, plan, chosen)
@@ -74,6 +84,17 @@ def batch_difference(
         if problem := _differ(found[time], expected[time]):
             return Difference(time, problem)
     return None
+
+
+def planned_difference(bench: Bench, history: History, sql: str) -> Difference | None:
+    """Whether the query is planned and written as Spark SQL, with PostgreSQL's types: no Spark."""
+    time = history.end - 1
+    with postgres.tables_of(bench.postgres, history) as tables:
+        expected = tables.ask(sql, time)
+    plan = plan_of(history, sql)
+    batch_sql(plan, lambda get: get.id)
+    problem = _types_differ(plan, [expected])
+    return Difference(time, problem) if problem else None
 
 
 def maintained_difference(bench: Bench, history: History, sql: str) -> Difference | None:

@@ -1,6 +1,6 @@
 """Random queries of every kind give what PostgreSQL gives, over random histories.
 
-Each seed makes a history and a few queries (`fuzz.py`). In batch, the plan is one Spark query over
+Each seed makes a history and a few queries (`fuzz.py`). All are planned; in batch, the plan is one Spark query over
 the tables at a few times; maintained, the view is kept through the history and compared at every
 time. A query that we refuse as unsupported is counted by reason, and the run says how many were.
 What fails is cut down and printed as a test (`shrink.py`).
@@ -20,7 +20,13 @@ from collections.abc import Callable, Iterator
 
 import checks
 import pytest
-from checks import Bench, Difference, batch_difference, maintained_difference
+from checks import (
+    Bench,
+    Difference,
+    batch_difference,
+    maintained_difference,
+    planned_difference,
+)
 from fuzz import random_tree
 from histories import History, random_history
 from postgres import Refused, database
@@ -32,11 +38,12 @@ from services import PostgresServer
 from tidemark.compute.plan import Join, OuterJoin, Plan, inputs_of, with_inputs
 from tidemark.errors import SqlError, TidemarkError, Unsupported
 
+PLANNED = range(301, 321)
 BATCH = range(1, 41)
 MAINTAINED = range(101, 113)
 SOAK = range(5000, 5000 + int(os.environ.get("TIDEMARK_ORACLE_SEEDS", "40")))
 SHRINK_SECONDS = float(os.environ.get("TIDEMARK_SHRINK_SECONDS", "60"))
-MAX_REFUSED = {"batch": 0.1, "maintained": 0.1}
+MAX_REFUSED = {"planned": 0.1, "batch": 0.1, "maintained": 0.1}
 """A larger share of refused queries would prove little."""
 
 Check = Callable[[Bench, History, str], Difference | None]
@@ -81,6 +88,11 @@ def bench(
     return Bench(spark, database(postgres_server.uri()), tmp_path_factory.mktemp("fuzz"))
 
 
+@pytest.mark.parametrize("seed", PLANNED)
+def test_planned(seed: int, bench: Bench, tally: Tally) -> None:
+    _check(seed, bench, tally, "planned", planned_difference, queries=10)
+
+
 @pytest.mark.parametrize("seed", BATCH)
 def test_batch(seed: int, bench: Bench, tally: Tally) -> None:
     _check(seed, bench, tally, "batch", batch_difference)
@@ -94,6 +106,7 @@ def test_maintained(seed: int, bench: Bench, tally: Tally) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SOAK)
 def test_soak_batch(seed: int, bench: Bench, tally: Tally) -> None:
+    _check(seed, bench, tally, "planned", planned_difference, queries=50)
     _check(seed, bench, tally, "batch", batch_difference, queries=5)
 
 
@@ -101,6 +114,26 @@ def test_soak_batch(seed: int, bench: Bench, tally: Tally) -> None:
 @pytest.mark.parametrize("seed", SOAK)
 def test_soak_maintained(seed: int, bench: Bench, tally: Tally) -> None:
     _check(seed, bench, tally, "maintained", maintained_difference, queries=3)
+
+
+RECURSIVE = {
+    # What can be reached from where, and by which number of steps at most three.
+    """SELECT k, length(s) FROM t0 UNION
+       SELECT r.a, length(t.s) FROM reach r JOIN t0 t ON r.b = t.k""": "a integer, b integer",
+    """SELECT k, 1 FROM t0 UNION
+       SELECT length(t.s), r.b + 1 FROM reach r JOIN t0 t ON r.a = t.k WHERE r.b < 3""": (
+        "a integer, b integer"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", RECURSIVE)
+def test_recursion(query: str, bench: Bench) -> None:
+    """The one thing that PostgreSQL spells differently."""
+    theirs = f"WITH RECURSIVE reach (a, b) AS ({query}) SELECT a, b FROM reach"
+    ours = f"WITH MUTUALLY RECURSIVE reach ({RECURSIVE[query]}) AS ({query}) SELECT a, b FROM reach"
+    found = batch_difference(bench, random_history(2), theirs, ours=ours)
+    assert found is None, found
 
 
 def test_few_queries_are_refused(tally: Tally) -> None:
