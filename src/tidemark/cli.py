@@ -1,4 +1,4 @@
-"""The command line: `tidemark serve | demo | shard | doctor | bench | dev`."""
+"""The command line: `tidemark serve | demo | view | shard | doctor | bench | dev`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from tidemark.dev.commands import app as dev_app
 from tidemark.errors import TidemarkError
 from tidemark.tools.shard import app as shard_app
+from tidemark.tools.view import app as view_app
 
 app = typer.Typer(
     help="Tidemark keeps SQL views over changing data correct, fresh and durable, on Spark.",
@@ -22,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 bench_app = typer.Typer(help="Benchmarks; the last line is one JSON object.", no_args_is_help=True)
+app.add_typer(view_app, name="view")
 app.add_typer(shard_app, name="shard")
 app.add_typer(bench_app, name="bench")
 app.add_typer(dev_app, name="dev")

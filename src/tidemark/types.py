@@ -177,6 +177,22 @@ def type_named(name: str) -> SqlType:
     return SqlType(folded)
 
 
+def type_of_arrow(type_: pa.DataType) -> SqlType:
+    """The SQL type of stored values: `SqlType.arrow` backwards, but what is kept as text is text."""
+    if pa.types.is_decimal128(type_):
+        limits = type_.precision, type_.scale
+        return NUMERIC if limits == NUMERIC.decimal else numeric(*limits)
+    for name, scalar in SCALARS.items():
+        if scalar.arrow == type_:
+            return SqlType(name)
+    known = dict.fromkeys(str(scalar.arrow) for scalar in SCALARS.values())
+    raise Unsupported(
+        f"Arrow type {type_} has no type in SQL",
+        hint=f"store the column as one of {', '.join(known)}",
+        sqlstate="42704",
+    )
+
+
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """A named, typed column of a relation."""
 
@@ -188,3 +204,20 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """The Arrow schema of a relation's rows; every field is nullable, as stored."""
     return pa.schema([pa.field(column.name, column.type.arrow) for column in columns])
+
+
+def check_columns(columns: tuple[Column, ...]) -> None:
+    """Refuse columns that no shard can have."""
+    for column in columns:
+        if column.name.startswith("_"):
+            raise SqlError(
+                f'column name "{column.name}" is reserved: names may not begin with _',
+                sqlstate="42939",
+            )
+        if "`" in column.name or column.type.name == "unknown":
+            raise SqlError(f'column "{column.name}" cannot be stored', sqlstate="42P16")
+    seen: set[str] = set()
+    for column in columns:
+        if column.name in seen:
+            raise SqlError(f'column "{column.name}" specified more than once', sqlstate="42701")
+        seen.add(column.name)

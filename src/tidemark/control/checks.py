@@ -4,26 +4,9 @@ from __future__ import annotations
 
 from tidemark.control.coordinator import CLUSTER
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import Column
 
 DEFAULT_INTERVAL = "1s"
 _UNITS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "seconds": 1000, "min": 60_000}
-
-
-def check_columns(columns: tuple[Column, ...]) -> None:
-    for column in columns:
-        if column.name.startswith("_"):
-            raise SqlError(
-                f'column name "{column.name}" is reserved: names may not begin with _',
-                sqlstate="42939",
-            )
-        if "`" in column.name or column.type.name == "unknown":
-            raise SqlError(f'column "{column.name}" cannot be stored', sqlstate="42P16")
-    seen: set[str] = set()
-    for column in columns:
-        if column.name in seen:
-            raise SqlError(f'column "{column.name}" specified more than once', sqlstate="42701")
-        seen.add(column.name)
 
 
 def check_cluster(name: str | None) -> None:

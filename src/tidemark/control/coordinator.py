@@ -435,7 +435,11 @@ class Coordinator:
                 self.client.finalize(shard)
                 continue
             for holder in state.holds:
-                ours = holder.startswith((holder_of(""), sink_holder("")))
+                # Views without a server hold what they read, too, under names of their own.
+                ours = any(
+                    holder.startswith(kind) and is_ours(holder.removeprefix(kind))
+                    for kind in (holder_of(""), sink_holder(""))
+                )
                 if ours and holder not in holders:
                     self.client.open_critical_since(shard, holder).release()
 

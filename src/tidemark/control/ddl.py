@@ -10,12 +10,13 @@ from tidemark.compute.sql import plan_query
 from tidemark.control import kafka
 from tidemark.control import statements as s
 from tidemark.control.catalog import Item, exists
-from tidemark.control.checks import check_cluster, check_columns, duration_ms, interval_ms
+from tidemark.control.checks import check_cluster, duration_ms, interval_ms
 from tidemark.control.coordinator import Coordinator
 from tidemark.control.pgwire import Done
 from tidemark.errors import SqlError, Unsupported
 from tidemark.storage.generators import generator
 from tidemark.storage.spec import GeneratorSource
+from tidemark.types import check_columns
 
 if TYPE_CHECKING:
     from tidemark.control.session import Session

@@ -15,7 +15,7 @@ import msgspec
 
 from tidemark.control import statements as s
 from tidemark.control.catalog import Item
-from tidemark.control.checks import check_cluster, check_columns, interval_ms
+from tidemark.control.checks import check_cluster, interval_ms
 from tidemark.control.connections import KafkaTarget, RegistryTarget, Uses
 from tidemark.control.coordinator import Coordinator
 from tidemark.errors import InvalidUsage, SqlError, TidemarkError, Unavailable, Unsupported
@@ -24,6 +24,7 @@ from tidemark.storage.kafka.decode import avro_columns, protobuf_columns
 from tidemark.storage.kafka.registry import Registry
 from tidemark.storage.kafka.spec import Format, KafkaSink, KafkaSource
 from tidemark.storage.remap import COLUMNS
+from tidemark.types import check_columns
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

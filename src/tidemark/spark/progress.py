@@ -219,7 +219,7 @@ class SparkTracker:
 
 
 def default_report() -> Report:
-    return _terminal.report if sys.stderr.isatty() else to_log
+    return terminal.report if sys.stderr.isatty() else to_log
 
 
 def to_log(found: Progress) -> None:
@@ -235,11 +235,15 @@ class Terminal:
         self._live: Live | None = None
 
     def report(self, found: Progress) -> None:
+        self.say(found.label, None if found.finished else str(found))
+
+    def say(self, label: str, text: str | None) -> None:
+        """Set the line of `label`, or (None) take it away."""
         with self._lock:
-            if found.finished:
-                self._lines.pop(found.label, None)
+            if text is None:
+                self._lines.pop(label, None)
             else:
-                self._show(found.label, str(found))
+                self._show(label, text)
             if not self._lines and self._live is not None:
                 self._live.stop()
                 self._live = None
@@ -261,4 +265,4 @@ class Terminal:
 
 _numbers = itertools.count()
 _watch = Watch()
-_terminal = Terminal()
+terminal = Terminal()

@@ -7,7 +7,8 @@
     snapshot   its contents at a time, streamed      snapshot
     upkeep     merging, deleting garbage, checking   compact, gc, fsck
     shard      the commands themselves
+    view       `tidemark view`: views without a server, which do need Spark
 
-They need no server and no Spark, and work beside a running server: looking takes no lock and
+The others need no server and no Spark, and work beside a running server: looking takes no lock and
 writes nothing (a snapshot takes a lease while it streams), and upkeep commits like anyone else.
 """
