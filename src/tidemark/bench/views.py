@@ -258,9 +258,14 @@ def _scene(
         tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder,
         console.status(f"{orders:,} orders") as status,
     ):
+        stages: set[str] = set()
 
         def note(what: str) -> None:
             status.update(f"{orders:,} orders: {what}")
+            stage = what.split(",")[0]
+            if stage not in stages and not stage.startswith("tick"):
+                stages.add(stage)
+                console.print(f"{orders:,} orders: {stage} ...")
 
         scene = Scene(spark, Path(folder), orders, note)
         try:

@@ -91,7 +91,7 @@ class Pending:
 
     def __call__(self, node: exp.Expr, planner: Expressions) -> Expr | None:
         """The mark that stands for `node`; None if it is an ordinary expression."""
-        match node:
+        match _as_parsed_without_parentheses(node):
             case exp.Subquery() | exp.Select() | exp.SetOperation():
                 plan = self._query(node, planner, 1)
                 return self._mark(Subquery("value", plan), plan.columns[0].type)
@@ -118,7 +118,7 @@ class Pending:
         return None
 
     def _comparison(self, node: exp.Binary, planner: Expressions) -> Expr | None:
-        side = node.expression
+        side = _as_parsed_without_parentheses(node.expression)
         operator = _OPERATORS[type(node)]
         if isinstance(side, exp.Any | exp.All):
             query = side.this
@@ -403,6 +403,18 @@ def _marks(exprs: Sequence[Expr]) -> list[int]:
         if isinstance(node, Col) and SUBQUERY_BASE <= node.index < GROUPING_BASE
     ]
     return list(dict.fromkeys(found))
+
+
+def _as_parsed_without_parentheses(node: exp.Expr) -> exp.Expr:
+    """EXISTS ((SELECT ...)) and the like, which sqlglot takes for calls of functions."""
+    if isinstance(node, exp.Anonymous) and len(node.expressions) == 1:
+        kind = {"exists": exp.Exists, "all": exp.All, "any": exp.Any, "some": exp.Any}.get(
+            identifier(node.this)
+        )
+        query = node.expressions[0]
+        if kind is not None and isinstance(query, exp.Query):
+            return kind(this=query)
+    return node
 
 
 def _row_parts(node: exp.Expr) -> list[exp.Expr] | None:
