@@ -91,7 +91,8 @@ class Pending:
 
     def __call__(self, node: exp.Expr, planner: Expressions) -> Expr | None:
         """The mark that stands for `node`; None if it is an ordinary expression."""
-        match _as_parsed_without_parentheses(node):
+        node = _as_parsed_without_parentheses(node)
+        match node:
             case exp.Subquery() | exp.Select() | exp.SetOperation():
                 plan = self._query(node, planner, 1)
                 return self._mark(Subquery("value", plan), plan.columns[0].type)
