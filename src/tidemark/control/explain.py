@@ -64,10 +64,14 @@ def delta_lines(plan: Plan, names: dict[str, str]) -> list[str]:
         "Maintained incrementally: yes",
         f"Spark jobs per tick: at most {jobs}{rounds}; none when nothing changed",
     ]
+    # Fragments are known by fingerprints, which nobody wants to read.
+    numbered = {piece.id: f"fragment {at}" for at, piece in enumerate(pieces, 1)}
+    known = {**names, **numbered}
     for piece in pieces:
-        last = piece is pieces[-1]
-        lines += ["", f"Fragment {'of the view itself' if last else piece.id}:"]
-        lines += [f"  {line}" for line in _piece_lines(piece, names)]
+        if isinstance(piece, Recursive):
+            known |= {piece.result(i): b.name for i, b in enumerate(piece.bindings)}
+        title = "the view itself" if piece is pieces[-1] else numbered[piece.id]
+        lines += ["", f"{title.capitalize()}:", *(f"  {x}" for x in _piece_lines(piece, known))]
     return lines
 
 
@@ -92,7 +96,7 @@ def _fragment_lines(fragment: Fragment, names: dict[str, str]) -> list[str]:
     for name, kept in tail_of(shape).kept.items():
         listed = ", ".join(column.name for column in kept.columns)
         ordered = f" ordered by ({', '.join(kept.order)})" if kept.order else ""
-        lines.append(f"  {fragment.id}-{name} ({listed}) by ({', '.join(kept.key)}){ordered}")
+        lines.append(f"  {name} ({listed}) by ({', '.join(kept.key)}){ordered}")
     if lines[-1] == "State kept:":
         lines.append("  none")
     lines += ["-- body", *body_sql(shape, small=True).splitlines()]

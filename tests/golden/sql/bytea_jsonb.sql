@@ -118,12 +118,14 @@ HINT:  no function or operator takes these types; an explicit cast may help
 ERROR:  < of jsonb is not supported
 HINT:  compare parts of it, or its text
 ERROR:  function max(jsonb) does not exist
-HINT:  no aggregate takes this type; an explicit cast may help
+HINT:  no aggregate takes these types; an explicit cast may help
 ERROR:  function min(bytea) does not exist
-HINT:  no aggregate takes this type; an explicit cast may help
-ERROR:  JSON operators: not supported
-HINT:  extract the fields before they reach the table
-ERROR:  cannot cast type jsonb to integer
+HINT:  no aggregate takes these types; an explicit cast may help
+  ?column?
+-------------
+ [true,null]
+(3 rows)
+ERROR:  cannot cast jsonb object to type integer
 ERROR:  operator does not exist: bytea = jsonb
 HINT:  no function or operator takes these types; an explicit cast may help
  id | bytea

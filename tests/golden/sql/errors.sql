@@ -89,7 +89,7 @@ HINT:  no function or operator takes these types; an explicit cast may help
 ERROR:  invalid input syntax for type integer: "abc"
 ERROR:  invalid input syntax for type integer: "a"
 ERROR:  function sum(text) does not exist
-HINT:  no aggregate takes this type; an explicit cast may help
+HINT:  no aggregate takes these types; an explicit cast may help
 ERROR:  invalid input syntax for type integer: "x"
 ERROR:  invalid input syntax for type integer: "x"
 ERROR:  column "v" is of type integer but expression is of type boolean
@@ -158,26 +158,26 @@ CREATE MATERIALIZED VIEW er_q AS SELECT k, 100 / v AS q FROM er_t;
 SELECT * FROM er_q;
 ----
 CREATE MATERIALIZED VIEW
-ERROR:  division by zero
+ERROR:  division by zero in (100 / v) where v = 0
 
 CREATE MATERIALIZED VIEW er_sum AS SELECT count(*) AS n, sum(q) AS total FROM er_q;
 SELECT * FROM er_sum;
 ----
 CREATE MATERIALIZED VIEW
-ERROR:  division by zero
+ERROR:  division by zero in (100 / v) where v = 0
 
 SELECT * FROM er_q JOIN er_t ON er_q.k = er_t.k;
 SELECT count(*) FROM er_t;
 COPY (SELECT * FROM er_q) TO STDOUT;
 COPY (SUBSCRIBE er_q) TO STDOUT;
 ----
-ERROR:  division by zero
+ERROR:  division by zero in (100 / v) where v = 0
  count
 -------
      2
 (1 row)
-ERROR:  division by zero
-ERROR:  division by zero
+ERROR:  division by zero in (100 / v) where v = 0
+ERROR:  division by zero in (100 / v) where v = 0
 
 DELETE FROM er_t WHERE v = 0;
 SELECT * FROM er_q;
@@ -200,7 +200,7 @@ SELECT * FROM er_q ORDER BY k;
 SELECT * FROM er_sum;
 ----
 INSERT 0 1
-ERROR:  division by zero
+ERROR:  division by zero in (100 / v) where v = 0
 UPDATE 1
  k | q
 ---+----
@@ -219,7 +219,7 @@ UPDATE er_t SET t = '7';
 SELECT * FROM er_cast;
 ----
 CREATE MATERIALIZED VIEW
-ERROR:  invalid input syntax for type integer: "a"
+ERROR:  invalid input syntax for type integer: "a" in t::integer where t = a
 UPDATE 2
  i
 ---

@@ -73,14 +73,64 @@ EXPLAIN DELTA PLAN FOR MATERIALIZED VIEW ex_m
 Output format is unaligned.
 Tuples only is on.
 Maintained incrementally: yes
-Arrangements probed:
-  ex_c by (id)
-  ex_o by (customer)
-State kept:
-  accumulators (k0, n, n0, s0) by (k0)
-  values of argument 0 ordered within (k0)
 Spark jobs per tick: at most 2; none when nothing changed
--- block
+The view itself:
+  Arrangements probed:
+    ex_c by (id)
+    ex_o by (customer)
+  State kept:
+    acc (k0, n, n0, s0) by (k0)
+    head0 (k0, v) by (k0) ordered by (v)
+  -- body
+  SELECT l1_c1 AS o0,
+         l0_c1 AS o1,
+         CAST(NULL AS STRING) AS _err,
+         greatest(l0_t, l1_t) AS _t,
+         l0_d * l1_d AS _d
+  FROM (SELECT /*+ COALESCE(1) */ c0 AS l0_c0, c1 AS l0_c1, _t AS l0_t, _d AS l0_d FROM leaf0) CROSS JOIN (SELECT /*+ COALESCE(1) */ c0 AS l1_c0, c1 AS l1_c1, _t AS l1_t, _d AS l1_d FROM leaf1)
+  WHERE ((CAST(l0_c1 AS DECIMAL(12,2)) > CAST('1.00' AS DECIMAL(12,2))))
+    AND ((l0_c0 = l1_c0))
+    AND greatest(l0_t, l1_t) >= 0
+  -- tail
+  WITH changes AS (
+    SELECT k0, _t, sum(n) AS n, sum(n0) AS n0, sum(s0) AS s0
+    FROM (SELECT k0, _t, _d AS n, CASE WHEN a0 IS NOT NULL THEN _d ELSE 0L END AS n0, w0 AS s0 FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
+      UNION ALL SELECT k0, -1 AS _t, n, n0, s0 FROM (SELECT /*+ COALESCE(1) */ * FROM acc))
+    GROUP BY k0, _t),
+  running AS (
+    SELECT k0, _t, sum(n) OVER (PARTITION BY k0 ORDER BY _t) AS n, sum(n0) OVER (PARTITION BY k0 ORDER BY _t) AS n0, sum(s0) OVER (PARTITION BY k0 ORDER BY _t) AS s0,
+      lead(_t) OVER (PARTITION BY k0 ORDER BY _t) AS _next
+    FROM changes),
+  values0 AS (
+    SELECT k0, v, _t, sum(_d) AS _d
+    FROM (SELECT k0, a0 AS v, _t, _d FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
+      UNION ALL SELECT k0, v, -1 AS _t, _diff AS _d FROM (SELECT /*+ COALESCE(1) */ * FROM head0))
+    WHERE v IS NOT NULL
+    GROUP BY k0, v, _t),
+  lives0 AS (
+    SELECT k0, v, _t, sum(_d) OVER (PARTITION BY k0, v ORDER BY _t) AS _live,
+      coalesce(lead(_t) OVER (PARTITION BY k0, v ORDER BY _t), 2147483647) AS _until
+    FROM values0),
+  extremes0 AS (
+    SELECT r.k0, r.n, r.n0, r.s0, r._t, r._next, min(l.v) AS lo0, max(l.v) AS hi0
+    FROM running r LEFT JOIN lives0 l ON r.k0 <=> l.k0 AND l._live > 0 AND r._t >= l._t AND r._t < l._until
+    GROUP BY r.k0, r.n, r.n0, r.s0, r._t, r._next)
+  SELECT k0,
+         n,
+         n0,
+         s0,
+         lo0,
+         hi0,
+         k0 AS o0,
+         n AS o1,
+         CASE WHEN (n0 > CAST('0' AS BIGINT)) THEN s0 ELSE CAST(NULL AS DECIMAL(38,2)) END AS o2,
+         hi0 AS o3,
+         true AS _keep,
+         CAST(NULL AS STRING) AS _err,
+         s._t AS _t,
+         s._d AS _d
+  FROM extremes0 LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d
+  WHERE s._t >= 0 AND n > 0
 Output format is aligned.
 Tuples only is off.
 
@@ -92,12 +142,38 @@ EXPLAIN DELTA PLAN FOR SELECT DISTINCT region FROM ex_c
 Output format is unaligned.
 Tuples only is on.
 Maintained incrementally: yes
-Arrangements probed:
-  none
-State kept:
-  accumulators (k0, n) by (k0)
 Spark jobs per tick: at most 2; none when nothing changed
--- block
+The view itself:
+  Arrangements probed:
+    none
+  State kept:
+    acc (k0, n) by (k0)
+  -- body
+  SELECT l0_c0 AS o0,
+         CAST(NULL AS STRING) AS _err,
+         l0_t AS _t,
+         l0_d AS _d
+  FROM (SELECT /*+ COALESCE(1) */ c0 AS l0_c0, _t AS l0_t, _d AS l0_d FROM leaf0)
+  WHERE l0_t >= 0
+  -- tail
+  WITH changes AS (
+    SELECT k0, _t, sum(n) AS n
+    FROM (SELECT k0, _t, _d AS n FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
+      UNION ALL SELECT k0, -1 AS _t, n FROM (SELECT /*+ COALESCE(1) */ * FROM acc))
+    GROUP BY k0, _t),
+  running AS (
+    SELECT k0, _t, sum(n) OVER (PARTITION BY k0 ORDER BY _t) AS n,
+      lead(_t) OVER (PARTITION BY k0 ORDER BY _t) AS _next
+    FROM changes)
+  SELECT k0,
+         n,
+         k0 AS o0,
+         true AS _keep,
+         CAST(NULL AS STRING) AS _err,
+         s._t AS _t,
+         s._d AS _d
+  FROM running LATERAL VIEW stack(2, _t, 1L, _next, -1L) s AS _t, _d
+  WHERE s._t >= 0 AND n > 0
 Output format is aligned.
 Tuples only is off.
 
@@ -132,8 +208,51 @@ Tuples only is off.
 
 EXPLAIN DELTA PLAN FOR SELECT id FROM ex_o LIMIT 1;
 ----
-ERROR:  LIMIT cannot be maintained incrementally yet
-HINT:  create the view without it and put LIMIT into the query that reads the view
+                                                   plan
+-----------------------------------------------------------------------------------------------------------
+ Maintained incrementally: yes
+ Spark jobs per tick: at most 2; none when nothing changed
+ The view itself:
+   Arrangements probed:
+     none
+   State kept:
+     rows (b0) by () ordered by (b0)
+   -- body
+   SELECT l0_c0 AS o0,
+          CAST(NULL AS STRING) AS _err,
+          l0_t AS _t,
+          l0_d AS _d
+   FROM (SELECT /*+ COALESCE(1) */ c0 AS l0_c0, _t AS l0_t, _d AS l0_d FROM leaf0)
+   WHERE l0_t >= 0
+   -- tail
+   WITH changes AS (
+     SELECT b0, _t, sum(_d) AS _d
+     FROM (SELECT b0, _t, _d FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
+       UNION ALL SELECT b0, -1 AS _t, _diff AS _d FROM (SELECT /*+ COALESCE(1) */ * FROM rows))
+     GROUP BY b0, _t),
+   versions AS (
+     SELECT _t, lead(_t) OVER (ORDER BY _t) AS _next
+     FROM (SELECT DISTINCT _t FROM changes)),
+   contents AS (
+     SELECT c.b0, v._t, v._next, sum(c._d) AS _n
+     FROM versions v JOIN changes c ON v._t * 0 = c._t * 0 AND c._t <= v._t
+     GROUP BY c.b0, v._t, v._next
+     HAVING sum(c._d) > 0),
+   ranked AS (
+     SELECT *, sum(_n) OVER (PARTITION BY _t ORDER BY b0 ASC NULLS LAST ROWS UNBOUNDED PRECEDING) AS _upto
+     FROM contents),
+   result AS (
+     SELECT b0 AS o0,
+       true AS _keep,
+       CAST(NULL AS STRING) AS _err,
+       least(_upto, 1L) - greatest(_upto - _n, 0L) AS _m,
+       _t,
+       _next
+     FROM ranked WHERE least(_upto, 1L) - greatest(_upto - _n, 0L) > 0)
+   SELECT o0, _keep, _err, s._t AS _t, s._d AS _d
+   FROM result LATERAL VIEW stack(2, _t, _m, _next, -_m) s AS _t, _d
+   WHERE s._t >= 0
+(43 rows)
 
 EXPLAIN MATERIALIZED VIEW ex_o;
 EXPLAIN MATERIALIZED VIEW nowhere;
