@@ -24,6 +24,7 @@ import pyarrow as pa
 import structlog
 
 from tidemark.compute.dataflow import holder_of, state_shards
+from tidemark.compute.failpoints import reached
 from tidemark.compute.fragments import Fragment, Recursive, Round, round_of
 from tidemark.compute.sink import Sink
 from tidemark.frontier import Frontier
@@ -118,6 +119,7 @@ class Recursion:
         assert lower.time
         for stage in self._stages:
             stage.advance(upper)
+            reached("fixpoint.round-done")
         while not self._settled(lower, upper):
             self._one_more(lower.time - 1)
             for stage in self._stages:
@@ -148,6 +150,7 @@ class Recursion:
             stage.start(as_of)
             stage.advance(Frontier(as_of + 1))
         self._rounds.append(made)
+        reached("fixpoint.round-made")
 
     def _known(self, made: Round) -> bool:
         shards = [self._name(get.id) for get in made.made.values()]
