@@ -17,7 +17,7 @@ the fixpoint back within reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -144,6 +144,8 @@ class Recursion:
 
     def _one_more(self, as_of: int) -> None:
         made = round_of(self._recursive, self._rounds[-1] if self._rounds else None)
+        # Before it moves on: a further round of this interval will read it as of then.
+        self._hold_at(as_of, self._shards(made))
         for fragment in made.fragments:
             stage = self._acquire(fragment)
             self._stages.append(stage)
@@ -237,10 +239,16 @@ class Recursion:
     def _hold(self) -> None:
         """Rounds that are still to come begin before the next interval."""
         assert self._lower.time
-        since = Frontier(self._lower.time - 1)
-        rounds = [self._name(get.id) for made in self._rounds for get in made.made.values()]
-        for shard in (*self._inputs, *rounds, *self.shards):
-            self._client.open_critical_since(shard, self._holder).downgrade(since)
+        rounds = [shard for made in self._rounds for shard in self._shards(made)]
+        self._hold_at(self._lower.time - 1, (*self._inputs, *dict.fromkeys(rounds), *self.shards))
+
+    def _hold_at(self, as_of: int, shards: Iterable[str]) -> None:
+        for shard in shards:
+            self._client.open_critical_since(shard, self._holder).downgrade(Frontier(as_of))
+
+    def _shards(self, made: Round) -> list[str]:
+        """What a round's fragments put out; some are the same in every round."""
+        return [self._name(fragment.id) for fragment in made.fragments]
 
 
 def rounds_kept(

@@ -45,7 +45,7 @@ from tidemark.compute.shape import Leaf
 from tidemark.compute.sql import parse_query, plan_query
 from tidemark.compute.tails import tail_of
 from tidemark.compute.view import Flows, View
-from tidemark.errors import SqlError, TidemarkError
+from tidemark.errors import SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import (
     DIFF,
@@ -59,6 +59,9 @@ from tidemark.persist import (
 )
 from tidemark.persist.updates import consolidate, updates_schema
 from tidemark.types import Column, arrow_schema, type_named
+
+MOST_ROUNDS = 12
+"""Rounds of a recursion that are looked at: more than any scenario needs."""
 
 _UPDATE = re.compile(r"(?:(\d+) )?([+-]\d+) (\w+) (?:\((.*)\)|error '(.*)')")
 _WORDS = {"null": None, "true": True, "false": False}
@@ -84,25 +87,27 @@ class Shell:
     def run(self, line: str, rows: list[str]) -> list[str]:
         name, *words = line.split(" ")
         options = dict(word.split("=", 1) for word in words)
-        try:
-            return getattr(self, f"do_{name}")(rows=rows, **options)
-        except TidemarkError as error:
-            return [f"{type(error).__name__}: {error.message}"]
+        return getattr(self, f"do_{name}")(rows=rows, **options)
 
     def do_tables(self, rows: list[str]) -> list[str]:
         for row in rows:
             name, _, columns = row.rstrip(")").partition(" (")
             pairs = (column.split(" ", 1) for column in columns.split(", "))
             self._tables[name] = tuple(Column(each, type_named(type_)) for each, type_ in pairs)
-        for shard in (*self._tables, "view"):
-            self._client.open_critical_since(shard, "test").downgrade(Frontier.MIN)
         return []
 
     def do_view(self, rows: list[str]) -> list[str]:
         self._plan = plan_query(parse_query("\n".join(rows)), self, view=True)
         self._pieces = fragments_of(self._plan)
         self._flow = self._view()
+        self._hold()
         return []
+
+    def _hold(self) -> None:
+        """All that is read here stays readable."""
+        read = [*self._tables, *self._outputs(all_rounds=True).values()]
+        for shard in read:
+            self._client.open_critical_since(shard, "test").downgrade(Frontier.MIN)
 
     def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
         if parts[-1] not in self._tables:
@@ -145,13 +150,9 @@ class Shell:
         return names
 
     def _rounds(self, recursive: Recursive) -> Iterator[Round]:
-        """Two rounds for the plan; more as far as they have been made."""
         made: Round | None = None
-        for number in range(recursive.limit):
+        for _ in range(min(recursive.limit, MOST_ROUNDS)):
             made = round_of(recursive, made)
-            known = any(self._client.state(fragment.id).upper.time for fragment in made.fragments)
-            if number > 1 and not known:
-                return
             yield made
 
     # What happens.
@@ -215,7 +216,7 @@ class Shell:
             lines += [f"{name}  @{row[TIME]} {_row(row, row[DIFF])}" for row in _sorted(found)]
         return lines or ["nothing"]
 
-    def _outputs(self) -> dict[str, str]:
+    def _outputs(self, *, all_rounds: bool = False) -> dict[str, str]:
         """The shards of all fragments and of the view, by what they are called here."""
         shards: dict[str, str] = {}
         names = self._names()
@@ -227,7 +228,7 @@ class Shell:
                 shards |= {
                     names[fragment.id]: fragment.id
                     for fragment in made.fragments
-                    if self._client.state(fragment.id).upper.time
+                    if all_rounds or self._client.state(fragment.id).upper.time
                 }
             shards |= {f"f{at}-{i}": piece.result(i) for i in range(len(piece.bindings))}
         return {**shards, "view": "view"}
