@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.constants import constant_rows
 from tidemark.compute.delta import PRIOR, Probe, probes
+from tidemark.compute.failpoints import reached
 from tidemark.compute.fragments import Fragment
 from tidemark.compute.plan import Constant
 from tidemark.compute.run import COUNT, RANK, RANKED, Runner
@@ -165,12 +166,14 @@ class Dataflow:
             good[collection], failed = split_errors(table)
             errors.append(failed.select([ERR, TIME, DIFF]))
         body = self._runner.body(self._leaves(good, over)) if len(over.times) else self._nothing()
+        reached("dataflow.body-done")
         failed = body.filter(pc.is_valid(body[ERR]))
         body = body.filter(pc.is_null(body[ERR])) if failed.num_rows else body
         errors.append(errors_of(failed, over.times))
         found = self._tail.change(
             body.drop_columns([ERR]), over, self._state_arrangements.__getitem__, self._runner
         )
+        reached("dataflow.tail-done")
         errors.append(found.errors)
         upper = Frontier(over.upper)
         for name, table in found.kept.items():
@@ -234,8 +237,9 @@ class Dataflow:
 
     def _flush(self) -> None:
         # State first: a reader of the output may then rely on the state being there.
-        for sink in reversed(self._sinks.values()):
+        for name, sink in reversed(self._sinks.items()):
             sink.flush()
+            reached(f"dataflow.{name}-written")
 
     # Starting.
 
@@ -249,6 +253,7 @@ class Dataflow:
             sink.start(Frontier.MIN)
         stored = sum(self._client.state(r.shard_id).rows for r in self._inputs.values())
         log.info("hydrating", dataflow=self.id, as_of=as_of, stored_updates=stored)
+        reached("dataflow.hydrating")
         if stored > LARGE_ROWS and all(sink.is_fresh for sink in self._sinks.values()):
             self._hydrate_large(as_of)
         else:
@@ -280,7 +285,9 @@ class Dataflow:
                 sink = self._sinks[name]
                 if not sink.adopt(stage(frame, self._client, sink.writer), upper):
                     raise AsOfBeforeSince(f"{sink.shard_id} was written by another replica")
+                reached(f"dataflow.large-{name}-written")
             self._runner.uncache()
+        reached("dataflow.large-hydrated")
 
     def _large(self, inputs: dict[str, Frames], as_of: int) -> dict[str, DataFrame]:
         """Everything that the dataflow's shards should contain at `as_of`."""

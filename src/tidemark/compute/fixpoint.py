@@ -17,13 +17,14 @@ the fixpoint back within reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
 import structlog
 
 from tidemark.compute.dataflow import holder_of, state_shards
+from tidemark.compute.failpoints import reached
 from tidemark.compute.fragments import Fragment, Recursive, Round, round_of
 from tidemark.compute.sink import Sink
 from tidemark.frontier import Frontier
@@ -118,6 +119,7 @@ class Recursion:
         assert lower.time
         for stage in self._stages:
             stage.advance(upper)
+            reached("fixpoint.round-done")
         while not self._settled(lower, upper):
             self._one_more(lower.time - 1)
             for stage in self._stages:
@@ -142,12 +144,15 @@ class Recursion:
 
     def _one_more(self, as_of: int) -> None:
         made = round_of(self._recursive, self._rounds[-1] if self._rounds else None)
+        # Before it moves on: a further round of this interval will read it as of then.
+        self._hold_at(as_of, self._shards(made))
         for fragment in made.fragments:
             stage = self._acquire(fragment)
             self._stages.append(stage)
             stage.start(as_of)
             stage.advance(Frontier(as_of + 1))
         self._rounds.append(made)
+        reached("fixpoint.round-made")
 
     def _known(self, made: Round) -> bool:
         shards = [self._name(get.id) for get in made.made.values()]
@@ -234,10 +239,16 @@ class Recursion:
     def _hold(self) -> None:
         """Rounds that are still to come begin before the next interval."""
         assert self._lower.time
-        since = Frontier(self._lower.time - 1)
-        rounds = [self._name(get.id) for made in self._rounds for get in made.made.values()]
-        for shard in (*self._inputs, *rounds, *self.shards):
-            self._client.open_critical_since(shard, self._holder).downgrade(since)
+        rounds = [shard for made in self._rounds for shard in self._shards(made)]
+        self._hold_at(self._lower.time - 1, (*self._inputs, *dict.fromkeys(rounds), *self.shards))
+
+    def _hold_at(self, as_of: int, shards: Iterable[str]) -> None:
+        for shard in shards:
+            self._client.open_critical_since(shard, self._holder).downgrade(Frontier(as_of))
+
+    def _shards(self, made: Round) -> list[str]:
+        """What a round's fragments put out; some are the same in every round."""
+        return [self._name(fragment.id) for fragment in made.fragments]
 
 
 def rounds_kept(

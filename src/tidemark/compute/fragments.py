@@ -57,6 +57,7 @@ from tidemark.compute.plan import (
     collections_of,
     fingerprint,
 )
+from tidemark.compute.render_expr import error
 from tidemark.compute.shape import (
     EQUALITIES,
     Block,
@@ -241,7 +242,7 @@ class _Cutter:
             case Window(input=input_, partition=group, order_by=orders, functions=functions):
                 row = columns[: len(input_.columns)]
                 args = dict.fromkeys(arg for fn in functions for arg in window_args(fn))
-                needed = (*row, *(arg for arg in args if arg not in row))
+                needed = (*row, *(arg for arg in args if arg not in row and not _is_fixed(arg)))
                 blocks = self._body(input_, needed)
                 over = tuple(_over(fn, needed) for fn in functions)
                 tail = Windowed(group, orders, over, len(row))
@@ -449,8 +450,15 @@ def _ascending(col: Col, order: OrderBy) -> list[Expr]:
 
 def _over(fn: WindowFunction, columns: tuple[Expr, ...]) -> WindowFunction:
     """The function with its arguments taken from the columns that hold them."""
-    args = tuple(Col(columns.index(arg), arg.type) for arg in window_args(fn))
+    args = tuple(
+        arg if _is_fixed(arg) else Col(columns.index(arg), arg.type) for arg in window_args(fn)
+    )
     return msgspec.structs.replace(fn, args=args)
+
+
+def _is_fixed(arg: Expr) -> bool:
+    """Constants stay where they are: Spark takes nothing else for how far a lag looks back."""
+    return not columns_of(arg) and error(arg, str) is None
 
 
 def _temporal(predicate: Expr) -> tuple[tuple[Expr, Expr], tuple[Expr, ...]]:

@@ -84,7 +84,8 @@ class Flows:
         self.prefix = prefix
         self.spark = spark
         self.arrangements = arrangements
-        self._lock = threading.Lock()
+        # A recursion that ends releases, in turn, what it is made of.
+        self._lock = threading.RLock()
         self._flows: dict[str, Flow] = {}
 
     def acquire(self, piece: Piece, inputs: Mapping[str, str]) -> Flow:
