@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,20 +94,22 @@ def nexmark(seed: int) -> History:
     return History(seed, tables, AS_OF, tuple(dict.fromkeys(tables, upper) for upper in STEPS))
 
 
-def _updates(rng: random.Random, maker, *, keyed: bool, load: int) -> list[Update]:
+def _updates(
+    rng: random.Random, maker: Callable[[random.Random, int], Row], *, keyed: bool, load: int
+) -> list[Update]:
     """Rows that are loaded; then at each time some come, some change and some go."""
     live = [maker(rng, id_) for id_ in range(load)]
     found = [Update(row, rng.randrange(AS_OF + 1), 1) for row in live]
     made = load
     for time in range(AS_OF + 1, STEPS[-1]):
         for _ in range(max(2, load // 12)):
-            kind = rng.random()
-            if kind < 0.65:
+            what = rng.choice(("comes", "changes", "goes"))
+            id_ = made
+            if what != "comes":
                 old = live.pop(rng.randrange(len(live)))
                 found.append(Update(old, time, -1))
-            if kind > 0.35:
-                # What goes and comes at once has changed: the key stays.
-                id_ = old[0] if keyed and kind < 0.65 else made
+                id_ = old[0] if keyed else made
+            if what != "goes":
                 made += 1
                 live.append(maker(rng, id_))
                 found.append(Update(live[-1], time, 1))

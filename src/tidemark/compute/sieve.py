@@ -60,7 +60,7 @@ def _answer(expr: Expr, names: dict[int, str]) -> Answer | None:
             return lambda rows: rows[names[index]]
         case Lit(value=str(), type=type_) if _comparable(type_) or type_ == BOOLEAN:
             constant = _constant(expr)
-            return None if constant is None else lambda rows: constant
+            return lambda rows: constant
         case Cast(arg=arg, type=type_) if arg.type == DATE and type_ == TIMESTAMP:
             day = _answer(arg, names)
             return None if day is None else lambda rows: pc.cast(day(rows), TIMESTAMP.arrow)
@@ -85,7 +85,7 @@ def _called(expr: Call, args: list[Answer]) -> Answer | None:
             constants = [_constant(each) for each in listed if isinstance(each, Lit)]
             if len(constants) < len(listed):
                 return None
-            values = pa.array([each.as_py() for each in constants if each is not None], type_.arrow)
+            values = pa.array([each.as_py() for each in constants], type_.arrow)
             return lambda rows: _among(args[0](rows), values)
         case "like", (Col(), Lit(value=str(pattern))) if "\\" not in pattern:
             return lambda rows: pc.match_like(args[0](rows), pattern)
@@ -99,11 +99,8 @@ def _called(expr: Call, args: list[Answer]) -> Answer | None:
             return None
 
 
-def _constant(literal: Lit) -> pa.Scalar | None:
-    try:
-        return pa.scalar(value_of(literal), literal.type.arrow)
-    except (ValueError, ArithmeticError):
-        return None  # Beyond what Python's own types hold: infinity, the year 10000.
+def _constant(literal: Lit) -> pa.Scalar:
+    return pa.scalar(value_of(literal), literal.type.arrow)
 
 
 def _among(column: pa.ChunkedArray, values: pa.Array) -> Any:
