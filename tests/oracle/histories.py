@@ -67,6 +67,7 @@ class Table:
     name: str
     columns: tuple[Column, ...]
     updates: tuple[Update, ...]
+    keys: tuple[tuple[int, ...], ...] = ()
 
     @property
     def row_schema(self) -> pa.Schema:

@@ -55,7 +55,8 @@ class Catalog:
     def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
         if parts[-1] not in self._tables:
             raise SqlError(f"no table {parts}", sqlstate="42P01")
-        return Get(parts[-1], self._tables[parts[-1]].columns)
+        table = self._tables[parts[-1]]
+        return Get(parts[-1], table.columns, table.keys)
 
 
 def plan_of(history: History, sql: str) -> Plan:

@@ -18,13 +18,14 @@ from tidemark.persist import DIFF
 def constant_rows(leaf: Constant) -> pa.Table:
     """The rows of a constant, each with its count."""
     arrays = {
-        column.name: pa.array([_value(row[at]) for row in leaf.rows], column.type.arrow)
+        column.name: pa.array([value_of(row[at]) for row in leaf.rows], column.type.arrow)
         for at, column in enumerate(leaf.columns)
     }
     return pa.table({**arrays, DIFF: pa.array([1] * len(leaf.rows), pa.int64())})
 
 
-def _value(literal: Lit) -> Any:
+def value_of(literal: Lit) -> Any:
+    """What Arrow makes an array of."""
     text = literal.value
     if text is None:
         return None

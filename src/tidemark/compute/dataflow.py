@@ -3,7 +3,8 @@
 A tick, from `lower` (how far everything it writes has come) to `upper` (how far all inputs are):
 
     STAGES   changes   the inputs' updates in [lower, upper); none at all: only progress is written
-             probe     the rows they join with, from arrangements as of lower - 1
+             probe     those that pass (sieve.py), and the rows they join with, from arrangements
+                       as of lower - 1
              body      one Spark SQL query: changes of the joined, filtered, projected rows
              tail      what is kept of the touched groups, from arrangements; then one Spark SQL
                        query: versions of those groups that begin or end (tails.py)
@@ -36,8 +37,9 @@ from tidemark.compute.fragments import Fragment
 from tidemark.compute.plan import Constant
 from tidemark.compute.run import COUNT, RANK, RANKED, Runner
 from tidemark.compute.shape import Block, Leaf, Temporal
+from tidemark.compute.sieve import Sieve
 from tidemark.compute.sink import Sink
-from tidemark.compute.tails import Interval, errors_of, tail_of
+from tidemark.compute.tails import Changes, Interval, errors_of, no_errors, tail_of
 from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, PersistClient
@@ -94,6 +96,9 @@ class Dataflow:
             self._sinks[name] = self._sink(shard_id, kept.columns, kept.key)
         self._probes = [
             [probes(block, leaf) for leaf in range(len(block.leaves))] for block in shape.blocks
+        ]
+        self._sieves = [
+            [Sieve(block, leaf) for leaf in range(len(block.leaves))] for block in shape.blocks
         ]
         self._leaf_arrangements: dict[tuple[str, tuple[str, ...]], Arrangement] = {}
         self._state_arrangements: dict[str, Arrangement] = {}
@@ -170,9 +175,7 @@ class Dataflow:
         failed = body.filter(pc.is_valid(body[ERR]))
         body = body.filter(pc.is_null(body[ERR])) if failed.num_rows else body
         errors.append(errors_of(failed, over.times))
-        found = self._tail.change(
-            body.drop_columns([ERR]), over, self._state_arrangements.__getitem__, self._runner
-        )
+        found = self._changes(body.drop_columns([ERR]), over)
         reached("dataflow.tail-done")
         errors.append(found.errors)
         upper = Frontier(over.upper)
@@ -182,6 +185,13 @@ class Dataflow:
         output = found.output.rename_columns([*row_names(sink.schema), TIME, DIFF])
         sink.desire(_with_errors(output, errors, sink.schema), upper)
 
+    def _changes(self, body: pa.Table, over: Interval) -> Changes:
+        if body.num_rows or over.prior < 0 or isinstance(self.shape.tail, Temporal):
+            return self._tail.change(body, over, self._state_arrangements.__getitem__, self._runner)
+        # Where no row changes, no group does.
+        nothing = {name: sink.schema.empty_table() for name, sink in self._sinks.items()}
+        return Changes(nothing.pop("output").drop_columns([ERR]), no_errors(), nothing)
+
     def _nothing(self) -> pa.Table:
         fields = [pa.field(f"o{i}", type_.arrow) for i, type_ in enumerate(self.shape.body)]
         return pa.schema([*fields, pa.field(ERR, pa.string()), *RANKED]).empty_table()
@@ -190,18 +200,22 @@ class Dataflow:
         """Each leaf's rows: changes at their rank, and what they join with at rank -1."""
         return [
             table
-            for block, ways in zip(self.shape.blocks, self._probes, strict=True)
-            for table in self._block_leaves(block, ways, good, over)
+            for at, block in enumerate(self.shape.blocks)
+            for table in self._block_leaves(block, self._probes[at], self._sieves[at], good, over)
         ]
 
     def _block_leaves(
         self,
         block: Block,
         ways: list[tuple[Probe, ...]],
+        sieves: list[Sieve],
         good: dict[str, pa.Table],
         over: Interval,
     ) -> list[pa.Table]:
-        changed = [_changed(leaf, good) for leaf in block.leaves]
+        changed = [
+            sieve.passed(_changed(leaf, good))
+            for leaf, sieve in zip(block.leaves, sieves, strict=True)
+        ]
         known: list[list[pa.Table]] = [[] for _ in block.leaves]
         for start, table in enumerate(changed):
             if not table.num_rows or over.prior < 0:
@@ -213,7 +227,11 @@ class Dataflow:
                     here[probe.into] = constant_rows(leaf)
                     continue
                 keys = _keys(block, probe, changed, here)
-                here[probe.into] = self._arrangement(leaf, probe).lookup(keys, over.prior)
+                found = self._arrangement(leaf, probe).lookup(keys, over.prior)
+                here[probe.into] = sieves[probe.into].passed(found)
+                if not here[probe.into].num_rows and not changed[probe.into].num_rows:
+                    here.clear()  # What meets nothing here changes nothing.
+                    break
             for leaf, table in here.items():
                 known[leaf].append(table)
         leaves = []

@@ -1,6 +1,7 @@
 """The optimiser: a plan as it was written to one that is cheap to maintain, by the list `RULES`.
 
     inline_lets        a name is what it stands for; equal sub-plans are found by their fingerprints
+    factor             what every branch of an OR asks is asked beside it: a join finds its equality
     push_down          predicates go as near to the leaves as their columns allow
     distinct_apart     aggregates over distinct values get a DISTINCT of their own
     lower_outer_joins  left, full, semi and anti joins as unions of inner ones
@@ -100,6 +101,49 @@ def _size(plan: Plan) -> int:
 # Predicates.
 
 
+def factor(plan: Plan) -> Plan:
+    return bottom_up(plan, _factored)
+
+
+def _factored(plan: Plan) -> Plan:
+    match plan:
+        case Filter(input=input_, predicate=predicate):
+            return filtered(input_, _without_common(predicate))
+        case Join(on=on) | OuterJoin(on=on):
+            parts = tuple(part for predicate in on for part in _without_common(predicate))
+            return msgspec.structs.replace(plan, on=parts)
+        case _:
+            return plan
+
+
+def _without_common(predicate: Expr) -> tuple[Expr, ...]:
+    """Conjuncts of `predicate`: (a AND b) OR (a AND c) is a, b OR c."""
+    found: list[Expr] = []
+    for part in conjuncts(predicate):
+        if not (isinstance(part, Call) and part.fn == "or"):
+            found.append(part)
+            continue
+        branches = [conjuncts(branch) for branch in _disjuncts(part)]
+        common = [each for each in branches[0] if all(each in other for other in branches)]
+        rest = [tuple(each for each in branch if each not in common) for branch in branches]
+        found += common
+        if not common:
+            found.append(part)
+        elif all(rest):
+            found.append(Call("or", tuple(map(_all_of, rest)), BOOLEAN))
+    return tuple(found)
+
+
+def _disjuncts(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Call) and expr.fn == "or":
+        return tuple(part for arg in expr.args for part in _disjuncts(arg))
+    return (expr,)
+
+
+def _all_of(predicates: tuple[Expr, ...]) -> Expr:
+    return predicates[0] if len(predicates) == 1 else Call("and", predicates, BOOLEAN)
+
+
 def push_down(plan: Plan) -> Plan:
     return _push(plan, ())
 
@@ -168,10 +212,7 @@ def _split(
 
 
 def filtered(plan: Plan, predicates: tuple[Expr, ...]) -> Plan:
-    if not predicates:
-        return plan
-    whole = predicates[0] if len(predicates) == 1 else Call("and", predicates, BOOLEAN)
-    return Filter(plan, whole)
+    return Filter(plan, _all_of(predicates)) if predicates else plan
 
 
 def through(outputs: tuple[Expr, ...], expr: Expr) -> Expr:
@@ -462,6 +503,7 @@ def picked(plan: Plan, columns: list[int]) -> Plan:
 
 RULES: tuple[Callable[[Plan], Plan], ...] = (
     inline_lets,
+    factor,
     push_down,
     distinct_apart,
     lower_outer_joins,

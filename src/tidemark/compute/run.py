@@ -70,6 +70,8 @@ class Runner:
         """Changes of the body's outputs, given each leaf's rows (c0.., _t, _d)."""
         if all(map(_is_plain, self._shape.blocks)):
             return self._picked(leaves)
+        if not self._fruitful(leaves):
+            return self._body_schema.empty_table()
         named = {f"leaf{i}": table for i, table in enumerate(leaves)}
         return self._run(self._body, named).cast(self._body_schema)
 
@@ -95,6 +97,17 @@ class Runner:
         for prepared in self._prepared.values():
             if prepared is not None:
                 prepared.close()
+
+    def _fruitful(self, leaves: list[pa.Table]) -> bool:
+        """False if every block lacks a row to join with, or a change."""
+        first = 0
+        for block in self._shape.blocks:
+            own = leaves[first : first + len(block.leaves)]
+            first += len(block.leaves)
+            newest = [pc.max(leaf[RANK]).as_py() for leaf in own]
+            if None not in newest and max(newest) >= 0:
+                return True
+        return False
 
     def _picked(self, leaves: list[pa.Table]) -> pa.Table:
         """Columns as they are need no query."""
