@@ -68,12 +68,21 @@ class Workload:
         regions = pa.array([f"region {i}" for i in range(REGIONS)]).take(
             pa.array(self._rng.integers(0, REGIONS, self._count))
         )
-        customers = pa.table([pa.array(np.arange(self._count)), regions], names=["id", "region"])
+        self.customers = pa.table(
+            [pa.array(np.arange(self._count)), regions], names=["id", "region"]
+        )
         everyone = np.ones(self._count)
-        self._append(self._customers, customers, everyone, everyone, 0)
+        self._append(self._customers, self.customers, everyone, everyone, 0)
 
-    def tick(self) -> None:
-        """One interval of upserts at several times, appended to the shards."""
+    def orders(self) -> pa.Table:
+        """All orders as they are now."""
+        return self._rows(np.flatnonzero(self._live))
+
+    def tick(self) -> pa.Table:
+        """One interval of upserts at several times, appended to the shards.
+
+        Returns what became of each order that changed: (id, customer, amount, deleted).
+        """
         tables, diffs, times = [], [], []
         for step in range(TIMES_PER_TICK):
             for rows, diff in self._upserts(UPSERTS // TIMES_PER_TICK):
@@ -84,6 +93,8 @@ class Workload:
         rows = pa.concat_tables(tables)
         self._append(self._orders, rows, np.concatenate(diffs), np.concatenate(times), lower)
         self._customers.advance_upper(Frontier(self.now))
+        changed = np.unique(rows["id"].to_numpy())
+        return self._rows(changed).append_column("deleted", pa.array(~self._live[changed]))
 
     def _upserts(self, count: int) -> list[tuple[pa.Table, int]]:
         kind = self._rng.random(count)
