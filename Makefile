@@ -7,10 +7,10 @@ PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup s3a kafka demo test lint bench soak lock clean
+.PHONY: help setup s3a kafka pipelines demo test lint bench soak lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with everything Tidemark needs (PYTHON=... picks the Python)
 	@scripts/java.sh $(VENV)
@@ -34,6 +34,9 @@ kafka: setup ## fetch Kafka, a schema registry and Spark's connector (170 MB; ne
 	@scripts/jars.sh $(VENV) kafka-spark
 	@scripts/kafka-registry.sh $(VENV)
 	@scripts/classes.sh $(VENV)
+
+pipelines: setup ## install what Spark Declarative Pipelines need, a baseline of the benchmark
+	@scripts/pipelines.sh $(VENV)
 
 demo: setup ## start a server with a load generator and maintained views
 	$(BIN)/tidemark demo
@@ -66,6 +69,7 @@ lock: ## write the pinned requirements/*.txt from pyproject.toml (needs uv; UPGR
 	$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --constraint requirements/dev.txt --output-file requirements/runtime.txt
 	$(COMPILE) requirements/java.in --output-file requirements/java.txt
+	$(COMPILE) requirements/pipelines.in --constraint requirements/dev.txt --output-file requirements/pipelines.txt
 	@! grep -nE '(index-url|find-links|https?://|file:)' requirements/*.txt || \
 	    { echo "a requirements file names a host" >&2; exit 1; }
 
