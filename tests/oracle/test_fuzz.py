@@ -39,7 +39,7 @@ from tidemark.compute.plan import Join, OuterJoin, Plan, inputs_of, with_inputs
 from tidemark.errors import SqlError, TidemarkError, Unsupported
 
 PLANNED = range(301, 321)
-BATCH = range(1, 41)
+BATCH = range(1, 21)
 MAINTAINED = range(101, 113)
 SOAK = range(5000, 5000 + int(os.environ.get("TIDEMARK_ORACLE_SEEDS", "40")))
 SHRINK_SECONDS = float(os.environ.get("TIDEMARK_SHRINK_SECONDS", "60"))

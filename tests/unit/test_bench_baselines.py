@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from services import missing
 from tidemark.bench import baselines
 from tidemark.bench.baselines import Baseline, ForeachBatch, Pipelines, pipelines_missing
-from tidemark.bench.views import Workload
+from tidemark.bench.orders import Workload
 from tidemark.persist import PersistClient
 
 TICKS = 5
@@ -26,7 +26,7 @@ def workload(client: PersistClient) -> Iterator[Workload]:
 
 
 def _expected(workload: Workload) -> list[tuple]:
-    region = dict(zip(*(c.to_pylist() for c in workload.customers.columns), strict=True))
+    region = dict(zip(*(c.to_pylist() for c in workload.customers().columns), strict=True))
     groups: dict[str, list[Decimal]] = {}
     for row in workload.orders().to_pylist():
         groups.setdefault(region[row["customer"]], []).append(row["amount"])
@@ -47,7 +47,7 @@ def test_foreach_batch_is_right_after_each_tick(
 ):
     monkeypatch.setattr(baselines, "FOLD", 3)
     orders = workload.orders()
-    with closing(ForeachBatch(spark, tmp_path / "f", orders, workload.customers)) as baseline:
+    with closing(ForeachBatch(spark, tmp_path / "f", orders, workload.customers())) as baseline:
         for tick in range(TICKS):
             assert baseline.tick(workload.tick()) > 0
             assert _found(baseline) == _expected(workload)
@@ -60,7 +60,7 @@ def test_pipelines_are_right_after_a_refresh(workload: Workload, tmp_path: Path)
         missing(problem)
     orders = workload.orders()
     with closing(
-        Pipelines(tmp_path / "p", orders, workload.customers, master="local[2]")
+        Pipelines(tmp_path / "p", orders, workload.customers(), master="local[2]")
     ) as baseline:
         assert _found(baseline) == _expected(workload)
         assert baseline.tick(workload.tick()) > 0
