@@ -45,7 +45,7 @@ test: setup ## lint, then run all tests but the soak tests
 	@rm -f $(VENV)/untested
 	@scripts/test-deps.sh $(VENV)
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest $(PYTEST_ARGS)
+	@scripts/test.sh $(VENV) $(PYTEST_ARGS)
 	@if [ -s $(VENV)/untested ]; then cat $(VENV)/untested; fi
 
 lint: setup ## ruff, pyright and the layer contract

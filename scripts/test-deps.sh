@@ -46,6 +46,4 @@ jars "$1" s3a ||
     "$here/untested.sh" "$1" "Spark on S3 (install Maven, with access to a Maven repository)"
 kafka "$1" ||
     "$here/untested.sh" "$1" "Kafka (install Maven, with access to a Maven repository)"
-"$here/pipelines.sh" "$1" ||
-    "$here/untested.sh" "$1" "Spark Declarative Pipelines, a baseline (needs access to PyPI)"
 "$here/classes.sh" "$1"

@@ -40,7 +40,7 @@ from tidemark.errors import SqlError, TidemarkError, Unsupported
 
 PLANNED = range(301, 321)
 BATCH = range(1, 21)
-MAINTAINED = range(101, 113)
+MAINTAINED = range(101, 110)
 SOAK = range(5000, 5000 + int(os.environ.get("TIDEMARK_ORACLE_SEEDS", "40")))
 SHRINK_SECONDS = float(os.environ.get("TIDEMARK_SHRINK_SECONDS", "60"))
 MAX_REFUSED = {"planned": 0.1, "batch": 0.1, "maintained": 0.1}

@@ -27,8 +27,8 @@ from tidemark.errors import Unsupported
 from tidemark.persist import Config, PersistClient, arrange
 from tidemark.spark import frames
 
-QUIET = range(1, 13)
-RESTARTS = range(101, 107)
+QUIET = range(1, 5)
+RESTARTS = range(101, 105)
 LARGE = range(201, 203)
 SOAK = range(1000, 1000 + int(os.environ.get("TIDEMARK_ORACLE_SEEDS", "40")))
 

@@ -55,6 +55,7 @@ def test_foreach_batch_is_right_after_each_tick(
                 baseline.rest()
 
 
+@pytest.mark.soak
 def test_pipelines_are_right_after_a_refresh(workload: Workload, tmp_path: Path):
     if problem := pipelines_missing():
         missing(problem)

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Runs the tests in two processes side by side: the oracles keep one core busy, most others wait
+# for processes to start. With arguments it is plain pytest.
+#
+#   scripts/test.sh VENV [pytest arguments]
+set -u
+pytest="$1/bin/pytest"
+shift
+[ $# -eq 0 ] || exec "$pytest" "$@"
+
+heavy="tests/oracle tests/golden/compute tests/unit/compute"
+log=$(mktemp)
+# shellcheck disable=SC2086
+"$pytest" $heavy >"$log" 2>&1 &
+other=$!
+trap 'kill $other 2>/dev/null; exit 130' INT TERM
+
+set --
+for folder in $heavy; do set -- "$@" "--ignore=$folder"; done
+"$pytest" "$@"
+first=$?
+wait $other
+second=$?
+echo "The other half ($heavy):"
+cat "$log"
+rm -f "$log"
+[ "$first" -eq 0 ] && [ "$second" -eq 0 ]
