@@ -26,7 +26,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,8 +34,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from tidemark.bench.baselines import ForeachBatch, Pipelines, pipelines_missing
 from tidemark.bench.memory import family
 from tidemark.bench.orders import SEED, TIMES_PER_TICK, Workload, plan
+from tidemark.bench.tpch import run_tpch
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.dataflow import holder_of
@@ -48,6 +50,7 @@ from tidemark.spark.session import start_spark
 SHARDS = {"orders": "orders", "customers": "customers"}
 NAMES = {100_000: "100k", 1_000_000: "1m", 10_000_000: "10m"}
 BULK = 1_000_000
+BLOCK = 10
 
 
 class Scene:
@@ -116,6 +119,8 @@ def run(*, quick: bool, spark_master: str) -> None:
         found |= _ticks(scene, note, warm=60 if quick else 150, ticks=40 if quick else 200)
         found |= _maxima(scene, note, ticks=20 if quick else 60)
         found |= _overlap(scene, note, ticks=30 if quick else 80)
+        found |= _by_hand(scene, note, NAMES[small], blocks=2 if quick else 6)
+        found |= _pipelines(scene, note, console, spark_master, refreshes=3 if quick else 10)
         found |= _creep(scene, note, ticks=200 if quick else 1_000)
         scene.verify()
     with _scene(spark, console, large) as (scene, note):
@@ -125,9 +130,11 @@ def run(*, quick: bool, spark_master: str) -> None:
         here, beyond = found["tick_ms"], there["tick_ms"]
         assert here
         found["tick_growth"] = beyond / here
+        found |= _by_hand(scene, note, NAMES[large], blocks=2 if quick else 4)
         found |= _hydration(scene, note)
         found |= _bulk(scene, note, BULK // 10 if quick else BULK)
         scene.verify()
+    found |= run_tpch(spark, console, quick)
     found = {f"{k}_{NAMES[small]}" if k == "tick_ms" else k: v for k, v in found.items()}
     _show(console, found, quick)
     spark.stop()
@@ -209,6 +216,76 @@ def _creep(scene: Scene, note: Callable[[str], None], *, ticks: int) -> dict[str
     part = min(100, ticks // 2)
     first, last = statistics.median(measured[:part]), statistics.median(measured[-part:])
     return {"creep": last / first, "memory_creep": sum(family().values()) / sizes[0]}
+
+
+def _by_hand(
+    scene: Scene, note: Callable[[str], None], name: str, *, blocks: int
+) -> dict[str, float]:
+    """Blocks of ticks in turns, the first of each side to warm up; the same changes for both."""
+    note("the same by hand, in foreachBatch")
+    workload = scene.workload
+    with (
+        tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder,
+        closing(
+            ForeachBatch(scene.spark, Path(folder), workload.orders(), workload.customers())
+        ) as baseline,
+    ):
+        ours, theirs = [], []
+        for _ in range(blocks + 1):
+            changes = []
+            baseline.rest()
+            block = []
+            for _ in range(BLOCK):
+                changes.append(workload.tick())
+                block.append(scene.follow())
+            ours.append(block)
+            theirs.append([1000 * baseline.tick(change) for change in changes])
+        _same(scene, baseline.result())
+    tick = statistics.median(ms for block in ours[1:] for ms in block)
+    by_hand = statistics.median(ms for block in theirs[1:] for ms in block)
+    return {f"foreachbatch_ms_{name}": by_hand, f"vs_foreachbatch_{name}": by_hand / tick}
+
+
+def _pipelines(
+    scene: Scene,
+    note: Callable[[str], None],
+    console: Console,
+    master: str,
+    *,
+    refreshes: int,
+) -> dict[str, float | None]:
+    """Refreshes of a pipeline and ticks, in turns."""
+    if problem := pipelines_missing():
+        console.print(f"NOT MEASURED: vs_sdp. {problem}", style="bold red")
+        return {"vs_sdp": None}
+    note("the same by Spark Declarative Pipelines")
+    workload = scene.workload
+    with (
+        tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder,
+        closing(
+            Pipelines(Path(folder, "p"), workload.orders(), workload.customers(), master=master)
+        ) as baseline,
+    ):
+        ours, theirs = [], []
+        for _ in range(refreshes):
+            change = workload.tick()
+            ours.append(scene.follow())
+            theirs.append(1000 * baseline.tick(change))
+        _same(scene, baseline.result())
+    half = refreshes // 2
+    refresh, tick = statistics.median(theirs[half:]), statistics.median(ours[half:])
+    return {"sdp_ms": refresh, "vs_sdp": refresh / tick}
+
+
+def _same(scene: Scene, result: pa.Table) -> None:
+    shard = scene.client.open_reader("v").snapshot(scene.workload.now - 1)
+    columns = ["region", "orders", "total", "largest"]
+    ours, theirs = (
+        sorted(zip(*(table[name].to_pylist() for name in columns), strict=True))
+        for table in (shard, result)
+    )
+    if ours != theirs:
+        raise SystemExit(f"the baseline has another result than the view (seed {SEED})")
 
 
 def _hydration(scene: Scene, note: Callable[[str], None]) -> dict[str, float]:

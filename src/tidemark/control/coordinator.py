@@ -405,7 +405,8 @@ class Coordinator:
             if shard not in kept:
                 self.client.finalize(shard)
             elif shard in fragments_below(plan, self.client):
-                self.client.open_critical_since(shard, holder_of(id_)).release()
+                for reader in readers:
+                    self.client.open_critical_since(shard, holder_of(reader)).release()
 
     def _sweep(self) -> None:
         """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds."""
