@@ -91,6 +91,12 @@ def test_a_parameter_takes_the_type_of_its_context(
     )
 
 
+def test_a_list_is_an_array(connection: psycopg.Connection, table: str):
+    connection.execute("INSERT INTO py_t VALUES (1, 'one'), (2, 'two'), (3, NULL)")
+    found = connection.execute("SELECT k FROM py_t WHERE k = ANY(%s) ORDER BY k", [[1, 3]])
+    assert found.fetchall() == [(1,), (3,)]
+
+
 @pytest.mark.parametrize(
     ("sql", "parameter", "error"),
     [
@@ -103,7 +109,6 @@ def test_a_parameter_takes_the_type_of_its_context(
         ("SELECT k FROM py_t WHERE k = %s", date(2024, 1, 1), errors.UndefinedFunction),
         ("SELECT k / %s FROM py_t", 0, errors.DivisionByZero),
         ("SELECT %s::uuid", "{}", errors.UndefinedObject),
-        ("SELECT k FROM py_t WHERE k = ANY(%s)", [1], errors.FeatureNotSupported),
     ],
 )
 def test_wrong_parameters_are_clear_errors(
