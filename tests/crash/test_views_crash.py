@@ -55,6 +55,7 @@ TICKING = (
 )
 
 
+@pytest.mark.soak
 def test_killed_while_hydrating(
     tmp_path: Path, request: pytest.FixtureRequest, chance: random.Random
 ) -> None:
