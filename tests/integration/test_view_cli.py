@@ -152,7 +152,7 @@ def test_run_once_follow_kill_and_run_again(inputs: Inputs, spark: SparkSession,
     assert json.loads(done.stdout)["lower"] == inputs.time + 1
     assert "v: hydrated, complete to [" in done.stderr
     # It is held for who comes next.
-    assert client.state("u7").holds["dataflow-view-v-1"].since <= Frontier(inputs.time)
+    assert client.state("u7").holds["dataflow-view-v-1"].since == Frontier(inputs.time)
     first = inputs.time
     for shard in ("u7", "customers", "v"):
         client.open_critical_since(shard, "test").downgrade(Frontier(first))

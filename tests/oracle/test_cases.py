@@ -19,7 +19,7 @@ from queries import Query
 from tidemark.compute import dataflow
 from tidemark.compute.peek import run_peek
 from tidemark.compute.protocol import Peek
-from tidemark.compute.view import shards_of
+from tidemark.compute.view import keeping
 from tidemark.errors import AsOfBeforeSince, DataError
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, Appended, PersistClient
@@ -421,7 +421,7 @@ def test_a_spoiled_output_is_corrected_from_scratch(
         wrong.column_names.index(TIME), TIME, pa.array([spoiled, spoiled], pa.int64())
     )
     writer.compare_and_append(wrong, lower=Frontier(spoiled), upper=Frontier(spoiled + 1))
-    if not shards_of(view.plan, client):
+    if not keeping(view.id, view.plan, {}, client).shards:
         return  # Its output is all that it could resume from: it has no scratch to begin from.
     again = make(history, sql, id_="afresh")
     again.output, again.expected = view.output, view.expected

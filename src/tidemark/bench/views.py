@@ -293,12 +293,7 @@ def _hydration(scene: Scene, note: Callable[[str], None]) -> dict[str, float]:
     note("hydrating again")
     plain = seconds(scene.recompute) / 4
     as_of = scene.workload.now - 1
-    fresh = Flows(
-        scene.client,
-        scene.spark,
-        Arrangements(scene.client, scene.folder / "again"),
-        prefix="again-",
-    )
+    fresh = Flows(scene.client, scene.spark, Arrangements(scene.client, scene.folder / "again"))
     view = View("again", plan(), inputs=SHARDS, output="again", as_of=as_of, flows=fresh)
     hydrate = seconds(view.start)
     view.stop()

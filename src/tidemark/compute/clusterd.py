@@ -123,6 +123,7 @@ class Replica:
             inputs=spec.inputs,
             output=spec.output,
             as_of=spec.as_of,
+            owners=spec.owners,
             flows=self._flows,
         )
 

@@ -20,6 +20,7 @@ Hydration is the first tick: everything that is there at `as_of` is a change.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 import numpy as np
@@ -120,7 +121,7 @@ class Dataflow:
             for sink in self._sinks.values():
                 sink.start(lower)
             self._lower = lower
-            self._hold()
+            self.hold()
             self._arrange(lower.time - 1)
             log.info("resumed", dataflow=self.id, lower=lower.time)
         else:
@@ -138,7 +139,7 @@ class Dataflow:
         changes = {
             collection: reader.updates(lower, upper) for collection, reader in self._inputs.items()
         }
-        times = _times(changes)
+        times = distinct_times(changes.values())
         if len(times) > MAX_TIMES:
             upper = Frontier(int(times[MAX_TIMES]))
             times = times[:MAX_TIMES]
@@ -156,6 +157,17 @@ class Dataflow:
         self._lower = upper
         self._maybe_hold()
         return upper
+
+    def hold(self) -> None:
+        """Keep readable what a restart from `lower` would read, and no more."""
+        assert self._lower.time
+        since = Frontier(self._lower.time - 1)
+        # The hot forms first: they must have read what the shards may then forget.
+        for arrangement in [*self._leaf_arrangements.values(), *self._state_arrangements.values()]:
+            arrangement.hold(self._holder, self._lower.time - 1)
+        for shard_id in [*(r.shard_id for r in self._inputs.values()), *self.shards]:
+            self._client.open_critical_since(shard_id, self._holder).downgrade(since)
+        self._held_at_ms = self._client.clock.now_ms()
 
     def stop(self) -> None:
         for arrangement in [*self._leaf_arrangements.values(), *self._state_arrangements.values()]:
@@ -266,7 +278,7 @@ class Dataflow:
         for reader in self._inputs.values():
             reader.wait_for_upper_past(as_of)
         self._lower = Frontier(as_of + 1)
-        self._hold()
+        self.hold()
         for sink in self._sinks.values():
             sink.start(Frontier.MIN)
         stored = sum(self._client.state(r.shard_id).rows for r in self._inputs.values())
@@ -373,18 +385,7 @@ class Dataflow:
     def _maybe_hold(self) -> None:
         now = self._client.clock.now_ms()
         if now - self._held_at_ms >= HOLD_EVERY_MS:
-            self._hold()
-
-    def _hold(self) -> None:
-        """Keep readable what a restart from `lower` would read, and no more."""
-        assert self._lower.time
-        since = Frontier(self._lower.time - 1)
-        # The hot forms first: they must have read what the shards may then forget.
-        for arrangement in [*self._leaf_arrangements.values(), *self._state_arrangements.values()]:
-            arrangement.hold(self._holder, self._lower.time - 1)
-        for shard_id in [*(r.shard_id for r in self._inputs.values()), *self.shards]:
-            self._client.open_critical_since(shard_id, self._holder).downgrade(since)
-        self._held_at_ms = self._client.clock.now_ms()
+            self.hold()
 
     def _sink(self, shard_id: str, columns: tuple[Column, ...], key: tuple[str, ...] = ()) -> Sink:
         return Sink(self._client, shard_id, schema=arrow_schema(columns), key=key)
@@ -395,9 +396,9 @@ def holder_of(id_: str) -> str:
     return f"dataflow-{id_}"
 
 
-def state_shards(fragment: Fragment) -> tuple[str, ...]:
-    """The shards that a fragment's dataflow keeps besides its output."""
-    return tuple(f"{fragment.id}-{name}" for name in tail_of(fragment.shape).kept)
+def shards_kept(fragment: Fragment, name: str) -> tuple[str, ...]:
+    """The shards of a fragment that is called `name`: its own, and those of its state."""
+    return (name, *(f"{name}-{kept}" for kept in tail_of(fragment.shape).kept))
 
 
 def _arranged(leaf: Leaf, probe: Probe) -> tuple[str, tuple[str, ...]]:
@@ -427,8 +428,8 @@ def _keys(
     )
 
 
-def _times(changes: dict[str, pa.Table]) -> np.ndarray:
-    found = [table[TIME].to_numpy() for table in changes.values() if table.num_rows]
+def distinct_times(changes: Iterable[pa.Table]) -> np.ndarray:
+    found = [table[TIME].to_numpy() for table in changes if table.num_rows]
     return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
 
 

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tidemark.compute.arrays import loaded
-from tidemark.compute.expr import Expr, columns_of
+from tidemark.compute.expr import Expr
 from tidemark.compute.plan import Get
 from tidemark.compute.render_expr import error, value
 from tidemark.compute.shape import Block, Shape, edges
@@ -151,10 +151,9 @@ def _joined(
     if not small or len(leaves) < 3:
         return " CROSS JOIN ".join(leaves), left
     reached, source = {0}, leaves[0]
-    while len(reached) < len(leaves):
-        probe = next(probe for probe in probes(block, 0) if probe.into not in reached)
+    for probe in probes(block, 0):
         reached.add(probe.into)
-        now = [predicate for predicate in left if _over(block, predicate) <= reached]
+        now = [predicate for predicate in left if block.leaves_of(predicate) <= reached]
         left = [predicate for predicate in left if predicate not in now]
         where = f" WHERE {' AND '.join(holds(p, column) for p in now)}" if now else ""
         joined = f"{source} CROSS JOIN {leaves[probe.into]}{where}"
@@ -168,11 +167,6 @@ def _renamed(block: Block, leaf: int, first: int, small: bool) -> str:
     hint = "/*+ COALESCE(1) */ " if small else ""
     listed = ", ".join([*names, f"_t AS l{leaf}_t", f"_d AS l{leaf}_d"])
     return f"(SELECT {hint}{listed} FROM leaf{first + leaf})"
-
-
-def _over(block: Block, expr: Expr) -> set[int]:
-    """The leaves that an expression looks at; -1 is what flat maps have made."""
-    return {block.leaf_of(at) if at < block.width else -1 for at in columns_of(expr)}
 
 
 def _laterals(block: Block, column: Callable[[int], str]) -> list[str]:

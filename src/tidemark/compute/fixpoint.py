@@ -17,13 +17,13 @@ the fixpoint back within reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
 import structlog
 
-from tidemark.compute.dataflow import holder_of, state_shards
+from tidemark.compute.dataflow import distinct_times, holder_of, shards_kept
 from tidemark.compute.failpoints import reached
 from tidemark.compute.fragments import Fragment, Recursive, Round, round_of
 from tidemark.compute.sink import Sink
@@ -99,10 +99,10 @@ class Recursion:
             for sink in self._sinks:
                 sink.start(lower)
         self._lower = Frontier(as_of + 1)
-        self._hold()
+        self.hold()
         self._one_more(as_of)
         # Those that are there already are needed, or were.
-        while self._known(round_of(self._recursive, self._rounds[-1])):
+        while not self._at_limit and self._known(round_of(self._recursive, self._rounds[-1])):
             self._one_more(as_of)
         while not self._settled_at(as_of):
             self._one_more(as_of)
@@ -124,17 +124,25 @@ class Recursion:
             self._one_more(lower.time - 1)
             for stage in self._stages:
                 stage.advance(upper)
-        times = set()
-        for at, sink in enumerate(self._sinks):
-            found = self._reader(self._rounds[-1], at).updates(lower, upper)
-            times |= set(found[TIME].to_pylist())
+        changes = [
+            self._reader(self._rounds[-1], at).updates(lower, upper)
+            for at in range(len(self._sinks))
+        ]
+        for sink, found in zip(self._sinks, changes, strict=True):
             sink.desire(_shaped(found, sink.schema), upper)
-        self._complain(sorted(times), was=self._unsettled_before())
+        times = distinct_times(changes).tolist()
+        self._complain(times, was=self._unsettled_before())
         self._flush()
         self._lower = upper
-        self._hold()
+        self.hold()
         self.ticks += bool(times)
         return upper
+
+    def hold(self) -> None:
+        """Rounds that are still to come begin before the next interval."""
+        assert self._lower.time
+        rounds = [shard for made in self._rounds for shard in self._shards(made)]
+        self._hold_at(self._lower.time - 1, (*self._inputs, *dict.fromkeys(rounds), *self.shards))
 
     def stop(self) -> None:
         for stage in self._stages:
@@ -155,8 +163,10 @@ class Recursion:
         reached("fixpoint.round-made")
 
     def _known(self, made: Round) -> bool:
+        """Whether it is there already, and another than the last."""
         shards = [self._name(get.id) for get in made.made.values()]
-        return all(self._client.state(shard).upper.time for shard in shards)
+        there = all(self._client.state(shard).upper.time for shard in shards)
+        return there and made.made != self._rounds[-1].made
 
     def _settled_at(self, as_of: int) -> bool:
         """Whether the last two rounds are the same at `as_of`."""
@@ -230,17 +240,11 @@ class Recursion:
             return False
         assert self._lower.time
         found = self._client.open_reader(self.shards[0]).snapshot(self._lower.time - 1)
-        return any(message is not None for message in found[ERR].to_pylist())
+        return found[ERR].null_count < found.num_rows
 
     def _flush(self) -> None:
         for sink in self._sinks:
             sink.flush()
-
-    def _hold(self) -> None:
-        """Rounds that are still to come begin before the next interval."""
-        assert self._lower.time
-        rounds = [shard for made in self._rounds for shard in self._shards(made)]
-        self._hold_at(self._lower.time - 1, (*self._inputs, *dict.fromkeys(rounds), *self.shards))
 
     def _hold_at(self, as_of: int, shards: Iterable[str]) -> None:
         for shard in shards:
@@ -253,19 +257,18 @@ class Recursion:
 
 def rounds_kept(
     recursive: Recursive, client: PersistClient, name: Callable[[str], str]
-) -> Iterator[str]:
-    """The shards of all rounds that there are."""
+) -> dict[str, Fragment]:
+    """The fragments of all rounds of which anything is stored, by id."""
+    found: dict[str, Fragment] = {}
     made: Round | None = None
     while True:
         made = round_of(recursive, made)
-        shards = [
-            name(shard)
-            for fragment in made.fragments
-            for shard in (fragment.id, *state_shards(fragment))
-        ]
+        # What does not depend on the recursion is the same in every round.
+        fresh = {each.id: each for each in made.fragments if each.id not in found}
+        shards = [shard for each in fresh.values() for shard in shards_kept(each, name(each.id))]
         if not any(client.state(shard).upper.time for shard in shards):
-            return
-        yield from shards
+            return found
+        found |= fresh
 
 
 def _shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -91,6 +91,15 @@ class Fragment(msgspec.Struct, frozen=True):
     def columns(self) -> tuple[Column, ...]:
         return self.shape.columns
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.shape.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Ids of the collections that it makes."""
+        return (self.id,)
+
 
 class Recursive(msgspec.Struct, frozen=True):
     """The bindings of a WITH MUTUALLY RECURSIVE, kept by fixpoint.py in rounds of fragments.
@@ -107,6 +116,10 @@ class Recursive(msgspec.Struct, frozen=True):
     def inputs(self) -> tuple[str, ...]:
         found = [id_ for binding in self.bindings for id_ in collections_of(binding.value)]
         return tuple(dict.fromkeys(found))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.result(i) for i in range(len(self.bindings)))
 
     def result(self, binding: int) -> str:
         return f"{self.id}-{binding}"
@@ -144,13 +157,6 @@ def fragments_of(plan: Plan) -> tuple[Piece, ...]:
     return (*cutter.pieces.values(), Fragment(state_id(shape), shape))
 
 
-def view_of(pieces: tuple[Piece, ...]) -> Fragment:
-    """The last of a view's pieces."""
-    last = pieces[-1]
-    assert isinstance(last, Fragment)
-    return last
-
-
 def round_of(recursive: Recursive, before: Round | None) -> Round:
     """The round after `before`; each binding reads the newest values of all."""
     newest: dict[str, Plan] = {
@@ -180,7 +186,11 @@ def _positional(columns: tuple[Column, ...]) -> tuple[Column, ...]:
 
 def state_id(shape: Shape) -> str:
     """The name of what a shape keeps: the same for shapes that differ in their finish alone."""
-    return f"f-{fingerprint(Constant((), ()), FORMAT, shape.blocks, shape.tail)}"
+    return _name(shape.blocks, shape.tail)
+
+
+def _name(*what: object) -> str:
+    return f"f-{fingerprint(FORMAT, *what)}"
 
 
 def _unordered(plan: Plan) -> Plan:
@@ -206,7 +216,7 @@ class _Cutter:
     def _without(self, plan: Plan) -> Plan:
         if not isinstance(plan, LetRec):
             return plan
-        name = f"f-{fingerprint(Constant((), ()), FORMAT, plan.bindings, plan.limit)}"
+        name = _name(plan.bindings, plan.limit, plan.return_at_limit)
         limit = plan.limit or DEFAULT_LIMIT
         recursive = Recursive(name, plan.bindings, limit, plan.return_at_limit)
         inside = {each for binding in plan.bindings for each in _pieces_in(binding.value, self)}
@@ -222,7 +232,7 @@ class _Cutter:
         """`plan` as a fragment of its own, read as a collection."""
         names = tuple(f"c{i}" for i in range(len(plan.columns)))
         shape = self.shape(plan, names)
-        fragment = Fragment(f"f-{fingerprint(Constant((), ()), FORMAT, shape)}", shape)
+        fragment = Fragment(_name(shape), shape)
         self.pieces[fragment.id] = fragment
         return Get(fragment.id, fragment.columns, keys_of(plan))
 
@@ -314,7 +324,7 @@ class _Cutter:
         for predicate in block.predicates:
             if not (isinstance(predicate, Call) and predicate.fn in EQUALITIES):
                 continue
-            sides = [_leaves(block, arg) for arg in predicate.args]
+            sides = [block.leaves_of(arg) for arg in predicate.args]
             if not all(len(side) == 1 for side in sides) or sides[0] == sides[1]:
                 continue
             for arg, side in zip(predicate.args, sides, strict=True):
@@ -329,7 +339,7 @@ class _Cutter:
         """`block` with `exprs` (over its columns) as further columns of one of its leaves."""
         start, get = block.offset(leaf), block.leaves[leaf]
         width = len(get.columns)
-        own = tuple(p for p in block.predicates if _leaves(block, p) == {leaf})
+        own = tuple(p for p in block.predicates if block.leaves_of(p) == {leaf})
         inside = filtered(get, tuple(shift(predicate, -start) for predicate in own))
         columns = [Col(i, column.type) for i, column in enumerate(get.columns)]
         made = [shift(expr, -start) for expr in exprs]
@@ -375,11 +385,6 @@ def _rebuilt(expr: Expr, moved) -> Expr:
         return msgspec.structs.replace(expr, args=tuple(map(moved, expr.args)))
     assert not isinstance(expr, Col | Lit)
     return msgspec.structs.replace(expr, arg=moved(expr.arg))
-
-
-def _leaves(block: Block, expr: Expr) -> set[int]:
-    """Which leaves an expression looks at; one made by a flat map counts as none of them."""
-    return {block.leaf_of(at) if at < block.width else -1 for at in columns_of(expr)}
 
 
 def _where(block: Block, parts: Iterable[Expr]) -> Block:

@@ -27,12 +27,12 @@ def group_sql(shape: Shape, *, small: bool) -> str:
     tail = shape.tail
     match tail:
         case Top(group=group):
-            result, extra = _top(shape, tail)
+            result = _top(shape, tail)
         case Windowed(group=group):
-            result, extra = _windowed(shape, tail)
+            result = _windowed(shape, tail)
         case Whole(keys=keys):
             group = tuple(range(keys))
-            result, extra = _whole(shape, tail)
+            result = _whole(shape, tail)
         case _:
             raise TypeError(tail)
     columns = [f"b{i}" for i in range(len(shape.body))]
@@ -43,7 +43,7 @@ def group_sql(shape: Shape, *, small: bool) -> str:
     # Without keys the same for all, which Spark cannot know: a product would be shuffled.
     same = [f"v.{key} <=> c.{key}" for key in keys] or ["v._t * 0 = c._t * 0"]
     changed = f"SELECT DISTINCT {', '.join([*keys, '_t'])} FROM changes"
-    if extra:
+    if isinstance(tail, Whole) and not keys:
         changed = f"SELECT _t FROM changes UNION SELECT _t FROM {leaf_sql('always', small)}"
     ctes = [
         f"changes AS (\n  SELECT {every}, sum(_d) AS _d\n  FROM ("
@@ -73,7 +73,7 @@ def _result_names(shape: Shape) -> list[str]:
     return [*(f"o{i}" for i in range(len(shape.outputs))), "_keep", "_err"]
 
 
-def _result(shape: Shape, select: list[str], source: str) -> str:
+def _result(select: list[str], source: str) -> str:
     listed = ",\n    ".join([*select, "_t", "_next"])
     return f"result AS (\n  SELECT {listed}\n  FROM {source})"
 
@@ -82,7 +82,7 @@ def _body(index: int) -> str:
     return f"b{index}"
 
 
-def _top(shape: Shape, tail: Top) -> tuple[list[str], bool]:
+def _top(shape: Shape, tail: Top) -> list[str]:
     """How many of each row lie between `offset` and `offset + limit` rows from the top."""
     sorts = ", ".join(f"b{i} ASC NULLS LAST" for i in tail.sorts)
     by = ", ".join([*(f"b{i}" for i in tail.group), "_t"])
@@ -93,13 +93,10 @@ def _top(shape: Shape, tail: Top) -> tuple[list[str], bool]:
     )
     shown = finished(shape.outputs, shape.predicates, _body)
     count = f"{stop} - greatest(_upto - _n, {tail.offset}L)"
-    return [
-        ranked,
-        _result(shape, [*shown, f"{count} AS _m"], f"ranked WHERE {count} > 0"),
-    ], False
+    return [ranked, _result([*shown, f"{count} AS _m"], f"ranked WHERE {count} > 0")]
 
 
-def _windowed(shape: Shape, tail: Windowed) -> tuple[list[str], bool]:
+def _windowed(shape: Shape, tail: Windowed) -> list[str]:
     keys = (*(f"b{i}" for i in tail.group), "_t")
     over = Over(keys, tail.order_by, tail.width, _body)
     made, failures = [], []
@@ -121,10 +118,10 @@ def _windowed(shape: Shape, tail: Windowed) -> tuple[list[str], bool]:
 
     failed = "_failed" if failures else None
     shown = finished(shape.outputs, shape.predicates, column, failed)
-    return [*rows, _result(shape, [*shown, "1L AS _m"], "windowed")], False
+    return [*rows, _result([*shown, "1L AS _m"], "windowed")]
 
 
-def _whole(shape: Shape, tail: Whole) -> tuple[list[str], bool]:
+def _whole(shape: Shape, tail: Whole) -> list[str]:
     acc = accumulators(shape.body, tail)
     keys = tail.keys
     measured = [*(f"b{i} AS k{i}" for i in range(keys)), "count(_one) AS n"]
@@ -163,7 +160,7 @@ def _whole(shape: Shape, tail: Whole) -> tuple[list[str], bool]:
         names.__getitem__,
         failed="_failed" if failures else None,
     )
-    return [grouped, _result(shape, [*shown, "1L AS _m"], "grouped")], not keys
+    return [grouped, _result([*shown, "1L AS _m"], "grouped")]
 
 
 def _texts(agg: Aggregate) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:

@@ -208,6 +208,8 @@ class Maintained:
     def close(self, *, forget: bool = False) -> None:
         """Stop. The view stays what it is, and holds what it needs to go on; with `forget` it is
         dropped, and only its rows stay."""
+        if self._view is not None and not forget and self._is_defined:
+            self._view.hold()
         self._stop()
         self._stack.close()
         if forget:
@@ -270,12 +272,7 @@ class Maintained:
 
     def _start(self) -> None:
         definition = self.definition
-        flows = Flows(
-            self.client,
-            self.spark,
-            Arrangements(self.client, self._cache),
-            prefix=definition.prefix,
-        )
+        flows = Flows(self.client, self.spark, Arrangements(self.client, self._cache))
         self._view = View(
             definition.id,
             self.query.plan,
@@ -293,8 +290,12 @@ class Maintained:
         if view is not None:
             view.stop()
 
+    @property
+    def _is_defined(self) -> bool:
+        return self.client.state(self._record).upper == self._recorded
+
     def _check_defined(self) -> None:
-        if self.client.state(self._record).upper != self._recorded:
+        if not self._is_defined:
             # A hold that was taken after the drop has released all of them would stay for ever.
             release(self.client, self.definition)
             raise Fenced(

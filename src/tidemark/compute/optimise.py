@@ -175,7 +175,14 @@ def _push(plan: Plan, predicates: tuple[Expr, ...]) -> Plan:
                 rest = [part for part in rest if part not in own]
                 sides.append(_push(input_, tuple(shift(part, -start) for part in own)))
                 start = stop
-            return Join(tuple(sides), tuple(rest))
+            timed = tuple(part for part in rest if is_temporal(part))
+            plain = tuple(part for part in rest if not is_temporal(part))
+            return filtered(Join(tuple(sides), plain), timed)
+        case OuterJoin(on=on) if any(map(is_temporal, on)):
+            raise Unsupported(
+                "mz_now() in the condition of an outer join cannot be maintained",
+                hint="filter one side in a subquery, or put the condition into WHERE",
+            )
         case OuterJoin(kind=kind, left=left, right=right) if kind != "full":
             own, rest = _split(predicates, range(len(left.columns)))
             return filtered(with_inputs(plan, (_push(left, own), _push(right, ()))), rest)
@@ -369,11 +376,7 @@ def _equated(part: Expr, width: int) -> tuple[Expr, Expr, str] | None:
 
 def _once(plan: Plan) -> Plan:
     """DISTINCT, unless no row can be there twice."""
-    return (
-        plan
-        if any(set(key) <= set(range(len(plan.columns))) for key in keys_of(plan))
-        else (distinct(plan))
-    )
+    return plan if keys_of(plan) else distinct(plan)
 
 
 def keys_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
@@ -381,8 +384,8 @@ def keys_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
     match plan:
         case Get(keys=keys):
             return keys
-        case Filter(input=input_) | Threshold(input=input_):
-            return keys_of(input_) if isinstance(plan, Filter) else ()
+        case Filter(input=input_):
+            return keys_of(input_)
         case Project(input=input_, outputs=outputs):
             places = {expr.index: at for at, expr in enumerate(outputs) if isinstance(expr, Col)}
             return tuple(

@@ -375,6 +375,6 @@ def collections_of(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def fingerprint(plan: Plan, *extra: object) -> str:
-    """A short stable name for what a plan computes; equal plans share their state by it."""
-    return hashlib.sha256(msgspec.json.encode([plan, *extra])).hexdigest()[:16]
+def fingerprint(*what: object) -> str:
+    """A short stable name for a plan, or parts of one; what is equal has the same."""
+    return hashlib.sha256(msgspec.json.encode(what)).hexdigest()[:16]

@@ -16,13 +16,17 @@ from tidemark.storage.spec import Source
 
 
 class DataflowSpec(msgspec.Struct, frozen=True):
-    """Maintain `plan` over the shards of its collections, in shard `output`, from `as_of` on."""
+    """Maintain `plan` over the shards of its collections, in shard `output`, from `as_of` on.
+
+    `owners` are the views that its fragments are named after.
+    """
 
     id: str
     plan: Plan
     inputs: dict[str, str]
     output: str
     as_of: int
+    owners: dict[str, str] = {}
 
 
 class Configure(msgspec.Struct, frozen=True):

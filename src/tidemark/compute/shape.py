@@ -73,6 +73,10 @@ class Block(msgspec.Struct, frozen=True):
         leaf = self.leaf_of(column)
         return self.leaves[leaf].columns[column - self.offset(leaf)].type
 
+    def leaves_of(self, expr: Expr) -> set[int]:
+        """The leaves that an expression looks at; -1 is what flat maps have made."""
+        return {self.leaf_of(at) if at < self.width else -1 for at in columns_of(expr)}
+
     def name_of(self, column: int) -> str:
         made = [column.name for flat in self.flat for column in flat.made]
         if column >= self.width:

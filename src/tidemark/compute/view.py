@@ -18,13 +18,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
 from tidemark.compute.arrangements import Arrangements
-from tidemark.compute.dataflow import Dataflow, holder_of, state_shards
+from tidemark.compute.dataflow import Dataflow, holder_of, shards_kept
 from tidemark.compute.fixpoint import Recursion, rounds_kept
-from tidemark.compute.fragments import Fragment, Piece, Recursive, fragments_of, view_of
+from tidemark.compute.fragments import Fragment, Piece, Recursive, fragments_of
 from tidemark.compute.plan import Plan
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
@@ -67,32 +68,24 @@ class Flow:
 
 
 class Flows:
-    """The fragments that run here, each once, by what they compute.
+    """The fragments that run here, each once: by the view that it is named after, and by what it
+    computes."""
 
-    Their shards' names begin with `prefix`, for whoever would not meet another's.
-    """
-
-    def __init__(
-        self,
-        client: PersistClient,
-        spark: SparkSession,
-        arrangements: Arrangements,
-        *,
-        prefix: str = "",
-    ):
+    def __init__(self, client: PersistClient, spark: SparkSession, arrangements: Arrangements):
         self.client = client
-        self.prefix = prefix
         self.spark = spark
         self.arrangements = arrangements
         # A recursion that ends releases, in turn, what it is made of.
         self._lock = threading.RLock()
         self._flows: dict[str, Flow] = {}
 
-    def acquire(self, piece: Piece, inputs: Mapping[str, str]) -> Flow:
+    def acquire(self, piece: Piece, shards: Mapping[str, str], owner: str) -> Flow:
+        """`shards` are those of the collections that it may read, by id."""
+        name = owned(owner, piece.id)
         with self._lock:
-            flow = self._flows.get(piece.id)
+            flow = self._flows.get(name)
             if flow is None:
-                flow = self._flows[piece.id] = Flow(lambda: self._made(piece, inputs))
+                flow = self._flows[name] = Flow(lambda: self._made(piece, shards, owner))
             flow.users += 1
             return flow
 
@@ -100,42 +93,35 @@ class Flows:
         with self._lock:
             flow.users -= 1
             if not flow.users:
-                self._flows = {
-                    id_: other for id_, other in self._flows.items() if other is not flow
-                }
+                del self._flows[flow.dataflow.id]
                 flow.dataflow.stop()
 
-    def name(self, fragment: str) -> str:
-        return f"{self.prefix}{fragment}"
-
-    def _made(self, piece: Piece, inputs: Mapping[str, str]) -> Dataflow | Recursion:
-        name = self.name(piece.id)
+    def _made(self, piece: Piece, shards: Mapping[str, str], owner: str) -> Dataflow | Recursion:
+        name = owned(owner, piece.id)
+        # A recursion's rounds are known to itself alone, and named as it is.
+        read = {each: shards.get(each, owned(owner, each)) for each in piece.inputs}
         if isinstance(piece, Fragment):
-            return self.dataflow(name, piece, inputs)
+            return self.dataflow(name, piece, read, output=name, state=name)
         return Recursion(
             name,
             piece,
-            inputs={each: inputs.get(each, self.name(each)) for each in piece.inputs},
-            shards=tuple(self.name(piece.result(i)) for i in range(len(piece.bindings))),
+            inputs=read,
+            shards=tuple(owned(owner, each) for each in piece.outputs),
             client=self.client,
-            acquire=lambda fragment: self.acquire(fragment, inputs),
+            acquire=lambda fragment: self.acquire(fragment, shards, owner),
             release=self.release,
-            name=self.name,
+            name=lambda id_: owned(owner, id_),
         )
 
     def dataflow(
-        self,
-        id_: str,
-        fragment: Fragment,
-        inputs: Mapping[str, str],
-        output: str | None = None,
+        self, id_: str, fragment: Fragment, shards: Mapping[str, str], *, output: str, state: str
     ) -> Dataflow:
         return Dataflow(
             id_,
             fragment,
-            inputs={each: inputs.get(each, self.name(each)) for each in fragment.shape.inputs},
-            output=output or self.name(fragment.id),
-            state=self.name(fragment.id),
+            inputs={each: shards[each] for each in fragment.inputs},
+            output=output,
+            state=state,
             client=self.client,
             spark=self.spark,
             arrangements=self.arrangements,
@@ -143,7 +129,10 @@ class Flows:
 
 
 class View:
-    """Maintains `plan` over `inputs` (collection id to shard id) in the shard `output`."""
+    """Maintains `plan` over `inputs` (collection id to shard id) in the shard `output`.
+
+    `owners` are the views that its fragments (by id) are named after, where it is not this one.
+    """
 
     def __init__(
         self,
@@ -154,15 +143,20 @@ class View:
         output: str,
         as_of: int,
         flows: Flows,
+        owners: Mapping[str, str] | None = None,
     ):
-        pieces = fragments_of(plan)
+        *below, last = fragments_of(plan)
+        assert isinstance(last, Fragment)
         self.id = id_
         self._as_of = as_of
         self._flows = flows
-        self._shards = dict(inputs)
         self._inputs = [flows.client.open_reader(shard) for shard in inputs.values()]
-        self._below = [flows.acquire(piece, inputs) for piece in pieces[:-1]]
-        self._last = flows.dataflow(id_, view_of(pieces), inputs, output)
+        self._shards = {**inputs, **shards_between(id_, plan, owners or {})}
+        self._below = [
+            flows.acquire(piece, self._shards, (owners or {}).get(piece.id, id_)) for piece in below
+        ]
+        state = owned(id_, last.id)
+        self._last = flows.dataflow(id_, last, self._shards, output=output, state=state)
 
     @property
     def lower(self) -> Frontier:
@@ -194,7 +188,7 @@ class View:
         # What only fragments read is held by them from now on.
         for collection, shard in self._shards.items():
             if collection not in self._last.shape.inputs:
-                self._flows.client.open_critical_since(shard, holder_of(self.id)).release()
+                release(self._flows.client, shard, self.id)
 
     def input_upper(self) -> Frontier:
         """How far all inputs are complete."""
@@ -206,30 +200,68 @@ class View:
             flow.advance(upper)
         return self._last.tick(upper)
 
+    def hold(self) -> None:
+        """Let go of all history that a restart from here would not read."""
+        for dataflow in self.dataflows:
+            dataflow.hold()
+
     def stop(self) -> None:
         self._last.stop()
         for flow in self._below:
             self._flows.release(flow)
 
 
-def shards_of(plan: Plan, client: PersistClient) -> tuple[str, ...]:
-    """The shards that a view keeps besides its output; other views may keep some of them, too."""
-    pieces = fragments_of(plan)
-    found: list[str] = []
-    for piece in pieces[:-1]:
-        if isinstance(piece, Fragment):
-            found += [piece.id, *state_shards(piece)]
-        else:
-            found += [piece.result(i) for i in range(len(piece.bindings))]
-            found += rounds_kept(piece, client, str)
-    return tuple(dict.fromkeys([*found, *state_shards(view_of(pieces))]))
+def owned(owner: str, id_: str) -> str:
+    """What the shard (and the dataflow) of a fragment is called.
+
+    By the view that was the first to need it: names of dropped shards are used up, those of views
+    are never used again.
+    """
+    return f"{owner}-{id_}"
 
 
-def fragments_below(plan: Plan, client: PersistClient) -> tuple[str, ...]:
-    """The dataflows besides the view's own that keep it, by the names under which they hold."""
-    found: list[str] = []
-    for piece in fragments_of(plan)[:-1]:
-        found.append(piece.id)
+def owners_of(id_: str, plan: Plan, known: Mapping[str, str]) -> dict[str, str]:
+    """Whom the fragments of a new view are named after: those that are `known`, else itself."""
+    return {piece.id: known.get(piece.id, id_) for piece in fragments_of(plan)[:-1]}
+
+
+def shards_between(id_: str, plan: Plan, owners: Mapping[str, str]) -> dict[str, str]:
+    """The shards of what a view's fragments read of each other, by collection."""
+    return {
+        collection: owned(owners.get(piece.id, id_), collection)
+        for piece in fragments_of(plan)[:-1]
+        for collection in piece.outputs
+    }
+
+
+class Keeping(NamedTuple):
+    """What keeps a view besides its output: dataflows, by their names, and shards."""
+
+    dataflows: set[str]
+    shards: set[str]
+
+
+def keeping(id_: str, plan: Plan, owners: Mapping[str, str], client: PersistClient) -> Keeping:
+    """All of it; other views may have some of that, too."""
+    *below, last = fragments_of(plan)
+    assert isinstance(last, Fragment)
+    found = Keeping({id_}, set(shards_kept(last, owned(id_, last.id))[1:]))
+    for piece in below:
+        owner = owners.get(piece.id, id_)
+        found.dataflows.add(owned(owner, piece.id))
+        fragments = [piece] if isinstance(piece, Fragment) else []
         if isinstance(piece, Recursive):
-            found += rounds_kept(piece, client, str)
-    return tuple(found)
+            found.shards.update(owned(owner, each) for each in piece.outputs)
+            rounds = rounds_kept(piece, client, lambda each, owner=owner: owned(owner, each))
+            fragments += rounds.values()
+        for fragment in fragments:
+            name = owned(owner, fragment.id)
+            found.dataflows.add(name)
+            found.shards.update(shards_kept(fragment, name))
+    return found
+
+
+def release(client: PersistClient, shard: str, dataflow: str) -> None:
+    """Give up what a dataflow holds of a shard, if it does."""
+    if holder_of(dataflow) in client.state(shard).holds:
+        client.open_critical_since(shard, holder_of(dataflow)).release()

@@ -17,7 +17,7 @@ from tidemark.types import Column
 SHARD, STORAGE_SHARD, LOG_SHARD = "catalog", "storage", "txns"
 LAST_ID = "last_id"
 
-_OURS = re.compile(rf"{SHARD}|{STORAGE_SHARD}|{LOG_SHARD}|u\d+(-.*)?|f-[0-9a-f]{{16}}(-.*)?")
+_OURS = re.compile(rf"{SHARD}|{STORAGE_SHARD}|{LOG_SHARD}|u\d+(-.*)?")
 
 
 def is_ours(shard_id: str) -> bool:
@@ -42,7 +42,8 @@ UNREADABLE = ("connection", "secret", "sink")
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """One object. `depends` are ids of what it needs; `parent` is the source of a subsource, or
     of a relation of its progress; `uses` are the connections of a source or sink. What flows into
-    a source and out of a sink is STORAGE's to know, by the id `work` or the object's own."""
+    a source and out of a sink is STORAGE's to know, by the id `work` or the object's own. `owners` are
+    the views that a view's fragments are named after (`compute/view.py`)."""
 
     id: str
     name: str
@@ -57,6 +58,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     uses: Uses | None = None
     connection: Target | None = None
     parent: str | None = None
+    owners: dict[str, str] = {}
 
     @property
     def get(self) -> Get:

@@ -10,6 +10,7 @@ import asyncio
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import pyarrow as pa
 import structlog
 
@@ -17,7 +18,7 @@ from tidemark.clock import Clock
 from tidemark.compute.dataflow import holder_of
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Configure, DataflowSpec, Peek, Status
-from tidemark.compute.view import fragments_below, shards_of
+from tidemark.compute.view import Keeping, keeping, owners_of, release, shards_between
 from tidemark.control.catalog import (
     LOG_SHARD,
     SHARD,
@@ -314,15 +315,14 @@ class Coordinator:
                     hint="query it directly, or use a plain view",
                 )
             (id_,) = await self.timeline.run(self.catalog.next_ids)
+            known = {k: v for each in self._maintained() for k, v in each.owners.items()}
+            owners = owners_of(id_, plan, known)
             # A fragment that runs already is read where it is, so it counts as an input.
-            shared = [
-                shard
-                for shard in fragments_below(plan, self.client)
-                if self.client.state(shard).upper.time
-            ]
+            between = shards_between(id_, plan, owners).values()
+            shared = [shard for shard in between if self.client.state(shard).upper.time]
             claimed = [*shards.values(), *shared]
             as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
-            item: Item = make(id_, local_name(name), as_of)
+            item: Item = msgspec.structs.replace(make(id_, local_name(name), as_of), owners=owners)
             await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(as_of))
             await self.timeline.run(self.catalog.add, item)
             await self._configure()
@@ -378,35 +378,31 @@ class Coordinator:
             self.storage.drop_source(item.id)
         if item.kind == "sink":
             self.storage.drop_sink(item.runs_as)
-        if item.kind == "materialized-view" and item.plan is not None:
-            self._drop_fragments(item.id, item.plan)
+        if item.kind == "materialized-view":
+            self._drop_fragments(item)
         if item.shard is not None:
             self.client.finalize(item.shard)
 
-    def _drop_fragments(self, id_: str, plan: Plan) -> None:
+    def _maintained(self) -> list[Item]:
+        return [item for item in self.catalog.items.values() if item.kind == "materialized-view"]
+
+    def _keeping(self, item: Item) -> Keeping:
+        assert item.plan is not None
+        return keeping(item.id, item.plan, item.owners, self.client)
+
+    def _drop_fragments(self, item: Item) -> None:
         """Release what a view read, and drop what no other view keeps."""
-        others = [item.plan for item in self.catalog.items.values() if _is_maintained(item)]
-        kept = {
-            shard
-            for other in others
-            if other is not None
-            for shard in shards_of(other, self.client)
-        }
-        readers = [
-            id_,
-            *(below for below in fragments_below(plan, self.client) if below not in kept),
-        ]
-        for collection in collections_of(plan):
-            known = self.catalog.items.get(collection)
-            if known is not None and known.shard is not None:
-                for reader in readers:
-                    self.client.open_critical_since(known.shard, holder_of(reader)).release()
-        for shard in shards_of(plan, self.client):
-            if shard not in kept:
-                self.client.finalize(shard)
-            elif shard in fragments_below(plan, self.client):
-                for reader in readers:
-                    self.client.open_critical_since(shard, holder_of(reader)).release()
+        assert item.plan is not None
+        mine, others = self._keeping(item), [self._keeping(each) for each in self._maintained()]
+        ended = mine.dataflows.difference(*(each.dataflows for each in others))
+        kept = set().union(*(each.shards for each in others))
+        inputs = [self.catalog.items.get(each) for each in collections_of(item.plan)]
+        read = {each.shard for each in inputs if each is not None and each.shard is not None}
+        for shard in mine.shards - kept:
+            self.client.finalize(shard)
+        for shard in read | (mine.shards & kept):
+            for dataflow in ended:
+                release(self.client, shard, dataflow)
 
     def _sweep(self) -> None:
         """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds."""
@@ -423,11 +419,10 @@ class Coordinator:
             known |= set(written_by(definition))
         for item in self.catalog.items.values():
             known.add(item.shard or "")
-            if _is_maintained(item) and item.plan is not None:
-                known |= set(shards_of(item.plan, self.client))
-                holders |= {
-                    holder_of(each) for each in (item.id, *fragments_below(item.plan, self.client))
-                }
+        for item in self._maintained():
+            kept = self._keeping(item)
+            known |= kept.shards
+            holders |= set(map(holder_of, kept.dataflows))
         stored = self.client.consensus.keys()
         for shard in filter(is_ours, stored):
             state = self.client.state(shard)
@@ -484,7 +479,9 @@ class Coordinator:
                 assert item.plan is not None
                 assert item.shard is not None
                 inputs = self.shards_of(item.plan)
-                dataflows.append(DataflowSpec(item.id, item.plan, inputs, item.shard, item.as_of))
+                dataflows.append(
+                    DataflowSpec(item.id, item.plan, inputs, item.shard, item.as_of, item.owners)
+                )
             if item.kind not in ("source", "sink"):
                 continue
             try:
@@ -555,10 +552,6 @@ class Coordinator:
                 newest = min(newest, state.appended.time - 1)
             if state.since < Frontier(max(newest, 0)):
                 self.storage.allow_compaction(shard, Frontier(newest))
-
-
-def _is_maintained(item: Item) -> bool:
-    return item.kind == "materialized-view" and item.plan is not None
 
 
 def in_public(parts: tuple[str, ...]) -> bool:

@@ -44,7 +44,7 @@ from tidemark.compute.plan import Constant, Get, Plan
 from tidemark.compute.shape import Leaf
 from tidemark.compute.sql import parse_query, plan_query
 from tidemark.compute.tails import tail_of
-from tidemark.compute.view import Flows, View
+from tidemark.compute.view import Flows, View, owned
 from tidemark.errors import SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import (
@@ -180,9 +180,9 @@ class Shell:
         for flow in self._flow.dataflows:
             for shard in () if isinstance(flow, Recursion) else flow.shards[1:]:
                 found = self._client.open_reader(shard).snapshot(self._upper - 1)
-                lines += [f"{shard}  {_row(row, row[DIFF])}" for row in _sorted(found)]
-        own = self._pieces[-1].id
-        return [self._named(line.replace(own, "view")) for line in lines]
+                name = shard.removeprefix("view-").replace(self._pieces[-1].id, "view")
+                lines += [f"{name}  {_row(row, row[DIFF])}" for row in _sorted(found)]
+        return [self._named(line) for line in lines]
 
     def _view(self) -> View:
         arrangements = Arrangements(self._client, self._folder / uuid4().hex)
@@ -222,15 +222,16 @@ class Shell:
         names = self._names()
         for at, piece in enumerate(self._pieces[:-1], start=1):
             if isinstance(piece, Fragment):
-                shards[names[piece.id]] = piece.id
+                shards[names[piece.id]] = owned("view", piece.id)
                 continue
             for made in self._rounds(piece):
                 shards |= {
-                    names[fragment.id]: fragment.id
+                    names[fragment.id]: shard
                     for fragment in made.fragments
-                    if all_rounds or self._client.state(fragment.id).upper.time
+                    for shard in (owned("view", fragment.id),)
+                    if all_rounds or self._client.state(shard).upper.time
                 }
-            shards |= {f"f{at}-{i}": piece.result(i) for i in range(len(piece.bindings))}
+            shards |= {f"f{at}-{i}": owned("view", each) for i, each in enumerate(piece.outputs)}
         return {**shards, "view": "view"}
 
     def compare_with_batch(self) -> None:

@@ -179,6 +179,86 @@ SELECT * FROM mt_reach ORDER BY a, b;
  7 | 8
 (10 rows)
 
+-- Views of one meaning share what they keep, and outlive each other; one that is made again is new.
+CREATE MATERIALIZED VIEW mt_left_again AS SELECT mt_a.k, v, w + 1 AS w FROM mt_a LEFT JOIN mt_b ON mt_a.k = mt_b.k AND w > 7;
+DROP MATERIALIZED VIEW mt_left;
+INSERT INTO mt_b VALUES (1, 70);
+----
+CREATE MATERIALIZED VIEW
+DROP MATERIALIZED VIEW
+INSERT 0 1
+
+SELECT * FROM mt_left_again ORDER BY v, w;
+----
+ k | v  | w
+---+----+----
+ 1 | 10 | 71
+ 1 | 10 | 71
+ 2 | 20 |  9
+ 3 | 25 |
+ 2 | 30 |  9
+(5 rows)
+
+CREATE MATERIALIZED VIEW mt_left AS SELECT mt_a.k, v, w FROM mt_a LEFT JOIN mt_b ON mt_a.k = mt_b.k AND w > 7;
+DROP MATERIALIZED VIEW mt_left_again;
+DELETE FROM mt_b WHERE k = 2;
+----
+CREATE MATERIALIZED VIEW
+DROP MATERIALIZED VIEW
+DELETE 1
+
+SELECT * FROM mt_left ORDER BY v, w;
+----
+ k | v  | w
+---+----+----
+ 1 | 10 | 70
+ 1 | 10 | 70
+ 2 | 20 |
+ 3 | 25 |
+ 2 | 30 |
+(5 rows)
+
+DROP MATERIALIZED VIEW mt_left;
+DROP MATERIALIZED VIEW mt_reach;
+CREATE MATERIALIZED VIEW mt_left AS SELECT mt_a.k, v, w FROM mt_a LEFT JOIN mt_b ON mt_a.k = mt_b.k AND w > 7;
+CREATE MATERIALIZED VIEW mt_reach AS WITH MUTUALLY RECURSIVE r (a int, b int) AS (SELECT k, w FROM mt_b UNION SELECT r.a, mt_b.w FROM r JOIN mt_b ON r.b = mt_b.k) SELECT a, b FROM r;
+INSERT INTO mt_b VALUES (2, 77);
+----
+DROP MATERIALIZED VIEW
+DROP MATERIALIZED VIEW
+CREATE MATERIALIZED VIEW
+CREATE MATERIALIZED VIEW
+INSERT 0 1
+
+SELECT * FROM mt_left ORDER BY v, w;
+----
+ k | v  | w
+---+----+----
+ 1 | 10 | 70
+ 1 | 10 | 70
+ 2 | 20 | 77
+ 3 | 25 |
+ 2 | 30 | 77
+(5 rows)
+
+SELECT * FROM mt_reach ORDER BY a, b;
+----
+ a | b
+---+----
+ 1 |  2
+ 1 |  7
+ 1 | 70
+ 1 | 77
+ 2 | 77
+ 3 |  1
+ 3 |  2
+ 3 |  7
+ 3 | 70
+ 3 | 77
+ 7 |  2
+ 7 | 77
+(12 rows)
+
 DROP TABLE mt_a, mt_b CASCADE;
 ----
 DROP TABLE

@@ -19,6 +19,11 @@ CREATE MATERIALIZED VIEW rf AS SELECT k, avg(d) FROM rf_a GROUP BY k;
 ERROR:  avg(double precision) is not supported: it cannot be kept exactly as rows come and go
 HINT:  cast to numeric, e.g. avg(x::numeric)
 
+CREATE MATERIALIZED VIEW rf AS SELECT a.k FROM rf_a a LEFT JOIN rf_a b ON a.k = b.k AND mz_now() > b.v;
+----
+ERROR:  mz_now() in the condition of an outer join cannot be maintained
+HINT:  filter one side in a subquery, or put the condition into WHERE
+
 CREATE MATERIALIZED VIEW rf AS SELECT k FROM rf_a WHERE v > 1 OR mz_now() > v;
 ----
 ERROR:  mz_now() cannot be used here: a view can be kept only if mz_now() is compared with an expression, in WHERE or HAVING, alone or among conditions joined by AND

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from tidemark.compute.fragments import fragments_of, view_of
+from tidemark.compute.fragments import fragments_of
 from tidemark.compute.plan import Get
 from tidemark.compute.sieve import Sieve
 from tidemark.compute.sql import parse_query, plan_query
@@ -67,7 +67,7 @@ def test_drops_what_fails_for_sure(predicate: str, passed: list[int | None]) -> 
     plan = plan_query(
         parse_query(f"SELECT k, s, n, d, f FROM t WHERE {predicate}"), _Tables(), view=True
     )
-    (block,) = view_of(fragments_of(plan)).shape.blocks
+    (block,) = fragments_of(plan)[-1].shape.blocks
     found = Sieve(block, 0).passed(ROWS)
     assert found["k"].to_pylist() == passed
 
@@ -75,7 +75,7 @@ def test_drops_what_fails_for_sure(predicate: str, passed: list[int | None]) -> 
 def test_a_join_asks_each_leaf_its_own() -> None:
     sql = "SELECT a.k FROM t a JOIN t b ON a.k = b.k AND a.s < b.s WHERE a.k = 2 AND b.s = 'ab'"
     plan = plan_query(parse_query(sql), _Tables(), view=True)
-    (block,) = view_of(fragments_of(plan)).shape.blocks
+    (block,) = fragments_of(plan)[-1].shape.blocks
     assert [Sieve(block, leaf).passed(ROWS)["k"].to_pylist() for leaf in (0, 1)] == [[2], [2]]
 
 
@@ -92,5 +92,5 @@ def test_what_all_branches_of_an_or_ask_is_asked_once(condition: str, predicates
     plan = plan_query(
         parse_query(f"SELECT a.k FROM t a, t b WHERE {condition}"), _Tables(), view=True
     )
-    (block,) = view_of(fragments_of(plan)).shape.blocks
+    (block,) = fragments_of(plan)[-1].shape.blocks
     assert len(block.predicates) == predicates

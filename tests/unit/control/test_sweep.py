@@ -18,7 +18,7 @@ def test_views_without_a_server_are_left_alone(tmp_path: Path):
         client, data=tmp_path, blob="mem://", consensus="mem://", spark_master=""
     )
     coordinator.catalog.add(Item("u1", "orders", "table", "", shard="u1"))
-    left = f"f-{'0' * 16}"
+    left = f"u9-f-{'0' * 16}"
     for shard in ("u1", left, f"view-v-1-{left}"):
         client.open_writer(shard, schema=pa.schema([("n", pa.int64())])).advance_upper(Frontier(5))
     theirs = {"dataflow-view-v-1", f"dataflow-view-v-1-{left}", "stream-scorer", "owner"}
