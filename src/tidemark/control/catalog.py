@@ -42,8 +42,8 @@ UNREADABLE = ("connection", "secret", "sink")
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """One object. `depends` are ids of what it needs; `parent` is the source of a subsource, or
     of a relation of its progress; `uses` are the connections of a source or sink. What flows into
-    a source and out of a sink is STORAGE's to know, by the id `work` or the object's own. `owners` are
-    the views that a view's fragments are named after (`compute/view.py`)."""
+    a source and out of a sink is STORAGE's to know, by the id `work` or the object's own.
+    `owners` are the views that a view's fragments are named after (`compute/view.py`)."""
 
     id: str
     name: str
