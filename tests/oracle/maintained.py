@@ -20,10 +20,12 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pytest
 from histories import History, Row, Table
 from pyspark.sql import SparkSession
 from queries import Query
 
+from tidemark.compute import dataflow, extremes, peek, run
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.fragments import fragments_of
 from tidemark.compute.peek import run_peek
@@ -36,6 +38,7 @@ from tidemark.errors import SqlError
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, Appended, PersistClient
 from tidemark.persist.updates import row_names
+from tidemark.spark import frames
 from tidemark.spark.frames import local_frame
 from tidemark.spark.session import SMALL, session_for
 
@@ -275,3 +278,13 @@ def normal(value: Any) -> Any:
     if isinstance(value, datetime.datetime):
         return value.replace(tzinfo=None)
     return value
+
+
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every change counts as large, and every snapshot."""
+    monkeypatch.setattr(dataflow, "LARGE_ROWS", -1)
+    monkeypatch.setattr(run, "SMALL_CHANGE", -1)
+    monkeypatch.setattr(extremes, "MANY", 0)
+    monkeypatch.setattr(extremes, "FEW", 1)
+    monkeypatch.setattr(frames, "SMALL_ROWS", -1)
+    monkeypatch.setattr(peek, "SMALL_ROWS", -1)

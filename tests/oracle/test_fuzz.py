@@ -29,6 +29,7 @@ from checks import (
 )
 from fuzz import random_tree
 from histories import History, random_history
+from maintained import everything_is_large
 from postgres import Refused, database
 from pyspark.sql import SparkSession
 from query_tree import Query, sql
@@ -41,6 +42,7 @@ from tidemark.errors import SqlError, TidemarkError, Unsupported
 PLANNED = range(301, 321)
 BATCH = range(1, 21)
 MAINTAINED = range(101, 110)
+SCANNED = range(151, 155)
 SOAK = range(5000, 5000 + int(os.environ.get("TIDEMARK_ORACLE_SEEDS", "40")))
 SHRINK_SECONDS = float(os.environ.get("TIDEMARK_SHRINK_SECONDS", "60"))
 MAX_REFUSED = {"planned": 0.1, "batch": 0.1, "maintained": 0.1}
@@ -103,6 +105,13 @@ def test_maintained(seed: int, bench: Bench, tally: Tally) -> None:
     _check(seed, bench, tally, "maintained", maintained_difference)
 
 
+@pytest.mark.parametrize("seed", SCANNED)
+def test_scanned(seed: int, bench: Bench, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydrated by scans, and every change taken for a large one."""
+    everything_is_large(monkeypatch)
+    _check(seed, bench, tally, "maintained", maintained_difference)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SOAK)
 def test_soak_batch(seed: int, bench: Bench, tally: Tally) -> None:
@@ -113,6 +122,15 @@ def test_soak_batch(seed: int, bench: Bench, tally: Tally) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SOAK)
 def test_soak_maintained(seed: int, bench: Bench, tally: Tally) -> None:
+    _check(seed, bench, tally, "maintained", maintained_difference, queries=3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAK)
+def test_soak_scanned(
+    seed: int, bench: Bench, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything_is_large(monkeypatch)
     _check(seed, bench, tally, "maintained", maintained_difference, queries=3)
 
 

@@ -18,14 +18,13 @@ from pathlib import Path
 
 import pytest
 from histories import History, random_history
-from maintained import Died, Inputs, View, die_after
+from maintained import Died, Inputs, View, die_after, everything_is_large
 from pyspark.sql import SparkSession
 from queries import random_query
 
-from tidemark.compute import dataflow, peek, run
+from tidemark.compute import dataflow
 from tidemark.errors import Unsupported
 from tidemark.persist import Config, PersistClient, arrange
-from tidemark.spark import frames
 
 QUIET = range(1, 5)
 RESTARTS = range(101, 105)
@@ -61,7 +60,7 @@ def test_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Everything through the path of large changes, with a restart now and then."""
-    _shrink_thresholds(monkeypatch)
+    everything_is_large(monkeypatch)
     _check(seed, client, spark, tmp_path, views=2, between=_trouble(random.Random(seed)))
 
 
@@ -76,7 +75,7 @@ def test_soak(
 ) -> None:
     rng = random.Random(f"soak {seed}")
     if rng.random() < 0.2:
-        _shrink_thresholds(monkeypatch)
+        everything_is_large(monkeypatch)
     if rng.random() < 0.5:
         client = _shrink_persist(client, monkeypatch)
     between = _trouble(rng) if rng.random() < 0.6 else None
@@ -164,11 +163,3 @@ def _shrink_persist(client: PersistClient, monkeypatch: pytest.MonkeyPatch) -> P
     config = Config(small_batches=2, inline_batches=2, rollup_every=3, inline_bytes=1_500)
     assert client.address is not None
     return PersistClient.open(**client.address._asdict(), config=config)
-
-
-def _shrink_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every change counts as large, and every snapshot."""
-    monkeypatch.setattr(dataflow, "LARGE_ROWS", -1)
-    monkeypatch.setattr(run, "SMALL_CHANGE", -1)
-    monkeypatch.setattr(frames, "SMALL_ROWS", -1)
-    monkeypatch.setattr(peek, "SMALL_ROWS", -1)

@@ -40,7 +40,6 @@ from tidemark.bench.orders import SEED, TIMES_PER_TICK, Workload, plan
 from tidemark.bench.tpch import run_tpch
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.arrangements import Arrangements
-from tidemark.compute.dataflow import holder_of
 from tidemark.compute.peek import run_peek
 from tidemark.compute.protocol import Peek
 from tidemark.compute.view import Flows, View
@@ -97,9 +96,8 @@ class Scene:
             raise SystemExit(f"the maintained view is wrong at {as_of} (seed {SEED})")
 
     def jobs(self) -> int:
-        """Jobs that the view has run so far."""
-        tracker = self.spark.sparkContext.statusTracker()
-        return len(tracker.getJobIdsForGroup(holder_of("v")))
+        """Jobs that Spark has run so far."""
+        return int(self.spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())  # pyright: ignore[reportOptionalCall]
 
     def close(self) -> None:
         self.view.stop()
@@ -145,17 +143,18 @@ def _ticks(scene: Scene, note: Callable[[str], None], *, warm: int, ticks: int) 
     for done in range(warm):
         note(f"warming up, tick {done + 1} of {warm}")
         scene.tick()
-    before = scene.jobs()
-    measured, floors = [], []
+    measured, floors, jobs = [], [], []
     for done in range(ticks):
         note(f"tick {done + 1} of {ticks}")
+        before = scene.jobs()
         measured.append(scene.tick())
+        jobs.append(scene.jobs() - before)
         scene.spark.sparkContext.setJobGroup("floor", "floor")
         floors.append(1000 * seconds(lambda: scene.spark.range(1).toArrow()))
-    jobs = (scene.jobs() - before) / ticks
     before = scene.jobs()
     scene.workload.rest()
     scene.follow()
+    idle = scene.jobs() - before
     median, floor = statistics.median(measured), statistics.median(floors)
     note("recomputing with plain Spark")
     recompute = scene.recompute()
@@ -164,8 +163,8 @@ def _ticks(scene: Scene, note: Callable[[str], None], *, warm: int, ticks: int) 
         "tick_p95_ms": sorted(measured)[int(0.95 * (len(measured) - 1))],
         "floor_ms": floor,
         "tick_vs_job_floor": median / floor,
-        "jobs_per_tick": jobs,
-        "jobs_per_idle_tick": scene.jobs() - before,
+        "jobs_per_tick": max(jobs),
+        "jobs_per_idle_tick": idle,
         "recompute_ms": recompute,
         "vs_recompute": recompute / median,
     }
@@ -314,12 +313,16 @@ def _hydration(scene: Scene, note: Callable[[str], None]) -> dict[str, float]:
 
 
 def _bulk(scene: Scene, note: Callable[[str], None], rows: int) -> dict[str, float]:
-    note(f"a change of {rows:,} rows")
-    before = scene.client.state("orders").rows
-    scene.workload.tick(rows // 2)
-    updates = scene.client.state("orders").rows - before
-    took = scene.follow() / 1000
-    return {"bulk_updates": updates, "bulk_s": took, "bulk_updates_s": updates / took}
+    """The median of three, once the code for large changes has run."""
+    found = []
+    for done in range(4):
+        note(f"a change of {rows:,} rows, {done + 1} of 4")
+        before = scene.client.state("orders").rows
+        scene.workload.tick(rows // 2)
+        updates = scene.client.state("orders").rows - before
+        found.append((updates / (scene.follow() / 1000), updates))
+    rate, updates = sorted(found[1:])[1]
+    return {"bulk_updates": updates, "bulk_updates_s": rate}
 
 
 @contextmanager

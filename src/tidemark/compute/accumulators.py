@@ -19,17 +19,23 @@ from tidemark.compute.expr import Call, Col, Expr, Lit, substitute
 from tidemark.compute.functions import call
 from tidemark.compute.plan import Aggregate
 from tidemark.compute.shape import ACCUMULATED, Reduction, Whole
-from tidemark.types import BIGINT, Column, SqlType, numeric
+from tidemark.types import BIGINT, MAX_PRECISION, Column, SqlType, numeric
+
+EXTREMES = {"min": "lo", "max": "hi"}
+CHOOSE = {end: fn for fn, end in EXTREMES.items()}
 
 
 class Accumulators(msgspec.Struct, frozen=True):
-    """`args` are the arguments' types; the rest says which of them are counted, summed, ordered."""
+    """`args` are the arguments' types; the rest says which of them are counted, summed, ordered.
+
+    `extremes` are the ends of the ordered ones that matter: (3, "hi") for max of argument 3.
+    """
 
     keys: tuple[SqlType, ...]
     args: tuple[SqlType, ...]
     counted: tuple[int, ...]
     summed: tuple[int, ...]
-    ordered: tuple[int, ...]
+    extremes: tuple[tuple[int, str], ...]
     whole: tuple[SqlType, ...] = ()
 
     @property
@@ -47,9 +53,16 @@ class Accumulators(msgspec.Struct, frozen=True):
         )
 
     @property
+    def ordered(self) -> tuple[int, ...]:
+        return tuple(sorted({arg for arg, _ in self.extremes}))
+
+    def ends(self, arg: int) -> tuple[str, ...]:
+        return tuple(end for other, end in self.extremes if other == arg)
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """Everything that is known of a version of a group: its state and its extremes."""
-        extremes = [Column(f"{end}{i}", self.args[i]) for i in self.ordered for end in ("lo", "hi")]
+        extremes = [Column(f"{end}{i}", self.args[i]) for i, end in self.extremes]
         whole = [Column(f"w{i}", type_) for i, type_ in enumerate(self.whole)]
         return (*self.state, *extremes, *whole)
 
@@ -65,7 +78,7 @@ class Accumulators(msgspec.Struct, frozen=True):
 
 def accumulators(body: tuple[SqlType, ...], tail: Reduction | Whole) -> Accumulators:
     """Of groups of rows with columns of the types `body`: keys first, then arguments."""
-    wanted: dict[str, set[int]] = {"counted": set(), "summed": set(), "ordered": set()}
+    counted, summed, extremes = set[int](), set[int](), set[tuple[int, str]]()
     whole: list[SqlType] = []
     for agg in tail.aggregates:
         if agg.fn not in ACCUMULATED:
@@ -74,17 +87,19 @@ def accumulators(body: tuple[SqlType, ...], tail: Reduction | Whole) -> Accumula
         if agg.arg is None:
             continue
         arg = argument(agg.arg, tail)
-        if agg.fn in ("min", "max"):
-            wanted["ordered"].add(arg)
+        if agg.fn in EXTREMES:
+            extremes.add((arg, EXTREMES[agg.fn]))
         else:
-            wanted["counted"].add(arg)
+            counted.add(arg)
         if agg.fn in ("sum", "avg"):
-            wanted["summed"].add(arg)
+            summed.add(arg)
     return Accumulators(
         keys=body[: tail.keys],
         args=body[tail.keys :],
+        counted=tuple(sorted(counted)),
+        summed=tuple(sorted(summed)),
+        extremes=tuple(sorted(extremes)),
         whole=tuple(whole),
-        **{name: tuple(sorted(args)) for name, args in wanted.items()},
     )
 
 
@@ -107,8 +122,8 @@ def _result(agg: Aggregate, tail: Reduction | Whole, acc: Accumulators) -> Expr:
     arg = argument(agg.arg, tail)
     if agg.fn == "count":
         return acc.col(f"n{arg}")
-    if agg.fn in ("min", "max"):
-        return acc.col(f"{'lo' if agg.fn == 'min' else 'hi'}{arg}")
+    if agg.fn in EXTREMES:
+        return acc.col(f"{EXTREMES[agg.fn]}{arg}")
     total: Expr = acc.col(f"s{arg}")
     if agg.fn == "avg":
         total = call("/", (total, acc.col(f"n{arg}")))
@@ -126,15 +141,25 @@ def sum_type(type_: SqlType) -> SqlType:
     return numeric(38, type_.decimal[1])
 
 
+COPIES = 16
+"""Digits of the largest `_diff` there is (persist's MOST_COPIES)."""
+
+
 def weight_sql(value: str, type_: SqlType) -> str:
-    """`value` times `_d`, exactly: Spark's decimal product may drop digits, repeated sums do not."""
-    wide = f"CAST({value} AS {type_.spark})"
+    """`value` (of `type_`) times `_d` as a sum of that type, exactly; nothing for null."""
+    precision, scale = type_.decimal
+    exact = sum_type(type_).spark
+    if precision + COPIES < MAX_PRECISION:
+        product = f"CAST({value} AS DECIMAL({precision}, {scale})) * CAST(_d AS DECIMAL({COPIES}))"
+        return f"coalesce(CAST({product} AS {exact}), 0)"
+    # Spark's decimal product would drop digits, repeated sums do not.
+    wide = f"CAST({value} AS {exact})"
     copies = (
-        f"aggregate(array_repeat({wide}, CAST(abs(_d) AS INT)), CAST(0 AS {type_.spark}),"
-        f" (x, y) -> CAST(x + y AS {type_.spark}))"
+        f"aggregate(array_repeat({wide}, CAST(abs(_d) AS INT)), CAST(0 AS {exact}),"
+        f" (x, y) -> CAST(x + y AS {exact}))"
     )
     return (
-        f"CASE WHEN {value} IS NULL THEN CAST(0 AS {type_.spark})"
+        f"CASE WHEN {value} IS NULL THEN CAST(0 AS {exact})"
         f" WHEN _d = 1 THEN {wide} WHEN _d = -1 THEN -{wide}"
         f" WHEN _d > 0 THEN {copies} ELSE -{copies} END"
     )

@@ -21,6 +21,7 @@ Hydration is the first tick: everything that is there at `as_of` is a change.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
@@ -301,26 +302,20 @@ class Dataflow:
             stack.enter_context(progress(self._runner.large, f"hydrate {self.id}"))
             frames = {
                 id_: stack.enter_context(
-                    snapshot(
-                        self._runner.large,
-                        self._client,
-                        reader.shard_id,
-                        as_of,
-                        consolidated=False,
-                    )
+                    snapshot(self._runner.large, self._client, reader.shard_id, as_of)
                 )
                 for id_, reader in self._inputs.items()
             }
             for name, frame in self._large(frames, as_of).items():
                 sink = self._sinks[name]
-                if not sink.adopt(stage(frame, self._client, sink.writer), upper):
+                if not sink.adopt(stage(frame, self._client, sink.writer).at(as_of), upper):
                     raise AsOfBeforeSince(f"{sink.shard_id} was written by another replica")
                 reached(f"dataflow.large-{name}-written")
             self._runner.uncache()
         reached("dataflow.large-hydrated")
 
     def _large(self, inputs: dict[str, Frames], as_of: int) -> dict[str, DataFrame]:
-        """Everything that the dataflow's shards should contain at `as_of`."""
+        """Rows of everything that the dataflow's shards should contain at `as_of`."""
         leaves = [leaf for block in self.shape.blocks for leaf in block.leaves]
         for at, leaf in enumerate(leaves):
             if isinstance(leaf, Constant):
@@ -346,16 +341,23 @@ class Dataflow:
         if "errors" in found:
             errors.append(found.pop("errors"))
         columns = self.shape.columns
-        found["output"] = found["output"].toDF(*(column.name for column in columns), COUNT)
-        made = {name: _summed(frame, as_of) for name, frame in found.items()}
+        output = _summed(found.pop("output").toDF(*(column.name for column in columns), COUNT))
+        nulls = [F.lit(None).cast(c.type.spark).alias(c.name) for c in columns]
+        output = output.withColumn(ERR, F.lit(None).cast("string"))
         for failed in errors:
-            nulls = [F.lit(None).cast(c.type.spark).alias(c.name) for c in columns]
-            summed = failed.groupBy(ERR).agg(F.sum(COUNT).alias(DIFF)).where(F.col(DIFF) != 0)
-            bad = summed.select(*nulls, F.lit(as_of).cast("long").alias(TIME), DIFF, ERR)
-            made["output"] = made["output"].unionAll(bad)
-        return made
+            output = output.unionAll(_summed(failed).select(*nulls, COUNT, ERR))
+        # What is kept is read by nobody else; equal rows are summed up where they are read.
+        made = {**found, "output": output}
+        return {name: frame.withColumnRenamed(COUNT, DIFF) for name, frame in made.items()}
 
     def _arrange(self, as_of: int) -> None:
+        # Each is a sort; inputs and state are about the same work.
+        with ThreadPoolExecutor(1, thread_name_prefix="arrange") as aside:
+            state = aside.submit(self._arrange_state, as_of)
+            self._arrange_inputs(as_of)
+            state.result()
+
+    def _arrange_inputs(self, as_of: int) -> None:
         for block, ways in zip(self.shape.blocks, self._probes, strict=True):
             for probe in (probe for way in ways for probe in way):
                 leaf = block.leaves[probe.into]
@@ -365,7 +367,6 @@ class Dataflow:
                 self._leaf_arrangements[name] = self._arrangements.acquire(
                     self._inputs[id_].shard_id, key, holder=self._holder, as_of=as_of
                 )
-        self._arrange_state(as_of)
 
     def _arrange_state(self, as_of: int) -> None:
         for name, kept in self._tail.kept.items():
@@ -444,12 +445,9 @@ def _leaf_table(table: pa.Table, names: list[str], ranks: np.ndarray | int) -> p
     return pa.table([*columns, numbers, table[DIFF]], names=[*labels, RANK, COUNT])
 
 
-def _summed(rows: DataFrame, as_of: int) -> DataFrame:
-    """Rows with `_d` as consolidated updates at `as_of`."""
+def _summed(rows: DataFrame) -> DataFrame:
     columns = [F.col(f"`{name}`") for name in rows.columns if name != COUNT]
-    summed = rows.groupBy(*columns).agg(F.sum(COUNT).alias(DIFF)).where(F.col(DIFF) != 0)
-    time = F.lit(as_of).cast("long").alias(TIME)
-    return summed.select(*columns, time, DIFF, F.lit(None).cast("string").alias(ERR))
+    return rows.groupBy(*columns).agg(F.sum(COUNT).alias(COUNT)).where(F.col(COUNT) != 0)
 
 
 def _with_errors(output: pa.Table, errors: list[pa.Table], schema: pa.Schema) -> pa.Table:

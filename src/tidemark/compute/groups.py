@@ -13,7 +13,7 @@ aggregate without keys, `always` (_t: since when it exists).
 
 from __future__ import annotations
 
-from tidemark.compute.accumulators import accumulators, finish, sum_type
+from tidemark.compute.accumulators import CHOOSE, accumulators, finish, sum_type
 from tidemark.compute.aggregates import whole_error, whole_value
 from tidemark.compute.delta import PRIOR, finished, first_error, leaf_sql
 from tidemark.compute.plan import Aggregate
@@ -130,8 +130,7 @@ def _whole(shape: Shape, tail: Whole) -> list[str]:
         f"coalesce(sum(CAST(b{keys + i} AS {sum_type(acc.args[i]).spark})), 0) AS s{i}"
         for i in acc.summed
     ]
-    for i in acc.ordered:
-        measured += [f"min(b{keys + i}) AS lo{i}", f"max(b{keys + i}) AS hi{i}"]
+    measured += [f"{CHOOSE[end]}(b{keys + i}) AS {end}{i}" for i, end in acc.extremes]
     failures = []
     whole = [agg for agg in tail.aggregates if agg.fn not in ACCUMULATED]
     for i, agg in enumerate(whole):

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.compute.delta import body_sql
 from tidemark.compute.expr import Col
 from tidemark.compute.groups import group_sql
-from tidemark.compute.reduce import reduce_sql
+from tidemark.compute.reduce import first_sql, reduce_sql
 from tidemark.compute.shape import Block, Reduction, Shape, Temporal
 from tidemark.persist import ERR
 from tidemark.spark.frames import local_frame
@@ -30,6 +30,9 @@ log = structlog.get_logger("dataflow")
 
 SMALL_CHANGE = 100_000
 """Rows of a query's leaves, all together, up to which one partition is faster than several."""
+
+BROADCAST_BYTES = 32 * 1024 * 1024
+"""Leaves of a large change that are joined without shuffling the others."""
 
 PREPARE_AFTER = 3
 """Runs of a query before its plan is kept: to prepare it costs several of them."""
@@ -58,6 +61,8 @@ class Runner:
         self._cached: list[DataFrame] = []
         self._body = {small: body_sql(shape, small=small) for small in (True, False)}
         self._tail = {small: tail_sql(shape, small=small) or "" for small in (True, False)}
+        reduces = isinstance(shape.tail, Reduction)
+        self._first = first_sql(shape) if reduces else self._tail[False]
         self._body_schema = pa.schema(
             [
                 *(pa.field(f"o{i}", type_.arrow) for i, type_ in enumerate(shape.body)),
@@ -81,11 +86,19 @@ class Runner:
         return found.rename_columns(schema.names).cast(schema)
 
     def large_body(self) -> DataFrame:
-        """The body over temporary views of `large` that somebody has made."""
-        return self._cache(self.large.sql(self._body[False]))
+        """The body over temporary views of `large` that somebody has made.
 
-    def large_tail(self) -> DataFrame:
-        return self._cache(self.large.sql(self._tail[False]))
+        It is asked for a few times. To join two again is cheaper than to keep what came of it.
+        """
+        body = self.large.sql(self._body[False]).drop(RANK)
+        leaves = sum(len(block.leaves) for block in self._shape.blocks)
+        return self._cache(body) if leaves > 2 else body
+
+    def first_tail(self) -> DataFrame:
+        """The tail over views of `large`, where nothing was there before."""
+        found = self._cache(self.large.sql(self._first))
+        found.count()  # From now on Spark knows how large it is.
+        return found
 
     def uncache(self) -> None:
         for frame in self._cached:
@@ -129,7 +142,10 @@ class Runner:
         if small and (prepared := self._prepare(sql[True], leaves)) is not None:
             return prepared.run(leaves)
         for name, table in leaves.items():
-            local_frame(session, table).createOrReplaceTempView(name)
+            frame = local_frame(session, table)
+            if not small and table.nbytes <= BROADCAST_BYTES:
+                frame = frame.hint("broadcast")  # Spark does not know how large it is.
+            frame.createOrReplaceTempView(name)
         return session.sql(sql[small]).toArrow()
 
     def _prepare(self, sql: str, leaves: Mapping[str, pa.Table]) -> Prepared | None:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute import accumulators as accumulated
+from tidemark.compute.extremes import values_that_matter
 from tidemark.compute.run import COUNT, RANK, RANKED, Runner, timed
 from tidemark.compute.shape import Reduction, Shape, Temporal, Top, Whole, Windowed
 from tidemark.persist import DIFF, ERR, TIME
@@ -68,7 +69,8 @@ class Tail(Protocol):
     def change(self, rows: pa.Table, over: Interval, look: Look, runner: Runner) -> Changes: ...
 
     def hydrate(self, good: DataFrame, as_of: int, runner: Runner) -> dict[str, DataFrame]:
-        """Frames with `_d`: 'output' (o0..), 'errors' (_err), and one for each that is kept."""
+        """Of rows that are there (_d > 0) frames with `_d`: 'output' (o0..), 'errors' (_err), and
+        one for each that is kept."""
         ...
 
 
@@ -114,20 +116,21 @@ class Reducing:
         touched, lost = _touched(rows, keys)
         found = look("acc").lookup(touched, over.prior)
         leaves = {"acc": found.filter(pc.greater(found[DIFF], 0)).drop_columns([DIFF])}
+        kept = {}
         for arg in acc.ordered:
-            leaves[f"head{arg}"] = _both_ends(look(f"head{arg}"), touched, lost, over.prior)
+            head, names = f"head{arg}", [*keys, "v", RANK, COUNT]
+            values = rows.select([*keys, f"a{arg}", RANK, COUNT]).rename_columns(names)
+            values = values.filter(pc.is_valid(values["v"]))
+            leaves[f"values{arg}"] = values_that_matter(
+                look(head), acc.ends(arg), touched, lost, values, over.prior
+            )
+            kept[head] = _updates(values, over.times)
         delta = rows
         for i in acc.summed:
             weight = _weight(rows[f"a{i}"], rows[COUNT], acc.args[i])
             delta = delta.append_column(f"w{i}", weight)
         versions = runner.tail({"delta": delta, **leaves}, self._schema)
-        kept = {"acc": _updates(versions.select([*_names(acc.state), RANK, COUNT]), over.times)}
-        for arg in acc.ordered:
-            values = rows.select([*keys, f"a{arg}", RANK, COUNT])
-            values = values.filter(pc.is_valid(values[f"a{arg}"]))
-            kept[f"head{arg}"] = _updates(
-                values.rename_columns([*keys, "v", RANK, COUNT]), over.times
-            )
+        kept["acc"] = _updates(versions.select([*_names(acc.state), RANK, COUNT]), over.times)
         if self._threshold:
             versions = versions.filter(pc.greater(versions["n"], 0))
             count = pc.multiply(versions[COUNT], versions["n"])
@@ -138,20 +141,20 @@ class Reducing:
     def hydrate(self, good: DataFrame, as_of: int, runner: Runner) -> dict[str, DataFrame]:
         acc, keys = self._acc, self._keys
         args = [f"a{i}" for i in range(len(acc.args))]
-        changes = good.toDF(*keys, *args, COUNT).withColumn(RANK, F.lit(0))
+        changes = good.toDF(*keys, *args, COUNT)
+        if acc.ordered and any(block.negated for block in self._shape.blocks):
+            changes = changes.groupBy(*keys, *args).agg(F.sum(COUNT).alias(COUNT)).where("_d > 0")
         weights = [
-            F.expr(f"{accumulated.weight_sql(f'a{i}', accumulated.sum_type(acc.args[i]))} AS w{i}")
-            for i in acc.summed
+            F.expr(accumulated.weight_sql(f"a{i}", acc.args[i])).alias(f"w{i}") for i in acc.summed
         ]
         changes.select("*", *weights).createOrReplaceTempView("delta")
-        _empty(runner, "acc", acc.state)
-        frames: dict[str, DataFrame] = {}
-        for arg in acc.ordered:
-            _empty(runner, f"head{arg}", (*acc.head(arg), Column(DIFF, BIGINT)))
-            frames[f"head{arg}"] = changes.where(F.col(f"a{arg}").isNotNull()).select(
+        frames = {
+            f"head{arg}": changes.where(F.col(f"a{arg}").isNotNull()).select(
                 *keys, F.col(f"a{arg}").alias("v"), COUNT
             )
-        versions = runner.large_tail()
+            for arg in acc.ordered
+        }
+        versions = runner.first_tail()
         frames["acc"] = versions.select(*_names(acc.state), COUNT)
         if self._threshold:
             versions = versions.where("n > 0").withColumn(COUNT, F.col(COUNT) * F.col("n"))
@@ -193,7 +196,7 @@ class Grouping:
         _empty(runner, "rows", (*self._columns, Column(DIFF, BIGINT)))
         always = pa.table({RANK: pa.array([0], pa.int32())})
         local_frame(runner.large, always).createOrReplaceTempView("always")
-        results = runner.large_tail()
+        results = runner.first_tail()
         return {"rows": changes, **_large_sorted_out(results, len(self._shape.outputs))}
 
 
@@ -339,15 +342,6 @@ def _touched(rows: pa.Table, keys: list[str]) -> tuple[pa.Table, np.ndarray]:
     counted = rows.select(keys).append_column("lost", lost)
     counted = counted.group_by(keys, use_threads=False).aggregate([("lost", "sum")])
     return counted.select(keys), counted["lost_sum"].to_numpy()
-
-
-def _both_ends(
-    arrangement: Arrangement, touched: pa.Table, lost: np.ndarray, prior: int
-) -> pa.Table:
-    """The extremes that could matter: one more at each end than the changes can delete."""
-    found = [arrangement.heads(touched, lost + 1, prior, last=last) for last in (False, True)]
-    both = pa.concat_tables(found)
-    return both.group_by(both.column_names, use_threads=False).aggregate([])
 
 
 def _weight(values: pa.ChunkedArray, diffs: pa.ChunkedArray, type_: SqlType) -> pa.ChunkedArray:

@@ -99,9 +99,13 @@ LARGE = {
     **COMMON,
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.shuffle.partitions": "16",
+    # As many as there are cores.
+    "spark.sql.leafNodeDefaultParallelism": None,
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.autoBroadcastJoinThreshold": str(32 * 1024 * 1024),
+    # A large table as a local relation is a Java object for each row, in every copy of the plan.
+    "spark.sql.execution.arrow.localRelationThreshold": str(1024 * 1024),
 }
 
 
@@ -291,11 +295,14 @@ def _pass_on(said: IO[bytes]) -> None:
                 os.write(2, line)
 
 
-def session_for(spark: SparkSession, settings: dict[str, str]) -> SparkSession:
-    """A session of its own on the same context, with `settings`."""
+def session_for(spark: SparkSession, settings: Mapping[str, str | None]) -> SparkSession:
+    """A session of its own on the same context, with `settings`; None is Spark's default."""
     session = spark.newSession()
     for name, value in settings.items():
-        session.conf.set(name, value)
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
     return session
 
 

@@ -143,5 +143,14 @@ def is_small(frame: DataFrame) -> bool:
     plan: Any = frame._jdf.queryExecution().optimizedPlan()  # pyright: ignore[reportOptionalCall]
     if int(plan.stats().sizeInBytes()) > SMALL_BYTES:
         return False
-    text = plan.toString()
-    return not any(word in text for word in UNBOUNDED)
+    return not any(word in text for text in _nodes(plan) for word in UNBOUNDED)
+
+
+def _nodes(plan: Any) -> Iterator[str]:
+    """What each node of a plan says; of what is cached the size is known, however it came about."""
+    if plan.nodeName() == "InMemoryRelation":
+        return
+    yield plan.simpleString(2**31 - 1)
+    children = plan.children()
+    for at in range(children.length()):
+        yield from _nodes(children.apply(at))
