@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -97,7 +98,8 @@ class Scene:
 
     def jobs(self) -> int:
         """Jobs that Spark has run so far."""
-        return int(self.spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())  # pyright: ignore[reportOptionalCall]
+        context: Any = self.spark.sparkContext
+        return int(context._jsc.sc().dagScheduler().numTotalJobs())
 
     def close(self) -> None:
         self.view.stop()

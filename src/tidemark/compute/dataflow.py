@@ -83,6 +83,7 @@ class Dataflow:
     ):
         self.id = id_
         self.shape = shape = fragment.shape
+        self._deaf_to = fragment.deaf_to
         self.ticks = 0
         self._client = client
         self._inputs = {id_: client.open_reader(inputs[id_]) for id_ in shape.inputs}
@@ -182,7 +183,8 @@ class Dataflow:
         errors = []
         for collection, table in changes.items():
             good[collection], failed = split_errors(table)
-            errors.append(failed.select([ERR, TIME, DIFF]))
+            if collection not in self._deaf_to:
+                errors.append(failed.select([ERR, TIME, DIFF]))
         body = self._runner.body(self._leaves(good, over)) if len(over.times) else self._nothing()
         reached("dataflow.body-done")
         failed = body.filter(pc.is_valid(body[ERR]))
@@ -330,8 +332,8 @@ class Dataflow:
             frame.createOrReplaceTempView(f"leaf{at}")
         errors = [
             frames.err.select(F.col(ERR), F.col(DIFF).alias(COUNT))
-            for frames in inputs.values()
-            if frames.may_err
+            for collection, frames in inputs.items()
+            if frames.may_err and collection not in self._deaf_to
         ]
         body = self._runner.large_body()
         errors.append(body.where(F.col(ERR).isNotNull()).select(ERR, COUNT))

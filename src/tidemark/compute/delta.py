@@ -144,12 +144,14 @@ def _joined(
     """The leaves side by side, and the predicates that are still to be asked.
 
     Small leaves are joined one after the other, each time in one partition: Spark does not see by
-    itself that a join of three needs no exchange. Large ones it puts in order itself.
+    itself that a join of three needs no exchange. Of large ones it keeps the order, too, if any is
+    to be broadcast.
     """
     leaves = [_renamed(block, leaf, first, small) for leaf in range(len(block.leaves))]
     left = list(block.predicates)
     if not small or len(leaves) < 3:
-        return " CROSS JOIN ".join(leaves), left
+        places = [0, *(probe.into for probe in probes(block, 0))]
+        return " CROSS JOIN ".join(leaves[place] for place in places), left
     reached, source = {0}, leaves[0]
     for probe in probes(block, 0):
         reached.add(probe.into)

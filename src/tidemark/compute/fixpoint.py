@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 
 from tidemark.compute.dataflow import distinct_times, holder_of, shards_kept
@@ -94,7 +96,7 @@ class Recursion:
             for sink in self._sinks:
                 sink.start(lower)
         else:
-            as_of = max(as_of, *(reader.since.time or 0 for reader in inputs))
+            as_of = max([as_of, *(reader.since.time or 0 for reader in inputs)])
             lower = Frontier.MIN
             for sink in self._sinks:
                 sink.start(lower)
@@ -110,7 +112,7 @@ class Recursion:
             for at, sink in enumerate(self._sinks):
                 found = self._reader(self._rounds[-1], at).snapshot(as_of)
                 sink.desire(_shaped(found, sink.schema), self._lower)
-            self._complain([as_of], was=False)
+            self._complain(np.array([as_of]), was=False)
             self._flush()
         log.info("recursion started", dataflow=self.id, as_of=as_of, rounds=len(self._rounds))
 
@@ -124,18 +126,18 @@ class Recursion:
             self._one_more(lower.time - 1)
             for stage in self._stages:
                 stage.advance(upper)
-        changes = [
-            self._reader(self._rounds[-1], at).updates(lower, upper)
-            for at in range(len(self._sinks))
-        ]
+        changes = self._changes(self._rounds[-1], lower, upper)
         for sink, found in zip(self._sinks, changes, strict=True):
             sink.desire(_shaped(found, sink.schema), upper)
-        times = distinct_times(changes).tolist()
-        self._complain(times, was=self._unsettled_before())
+        times = distinct_times(changes)
+        if self._at_limit and len(self._rounds) > 1:
+            # The last may become the fixpoint, or stop being it, by what the one before does.
+            before = self._changes(self._rounds[-2], lower, upper)
+            self._complain(distinct_times([*changes, *before]), was=self._unsettled_before())
         self._flush()
         self._lower = upper
         self.hold()
-        self.ticks += bool(times)
+        self.ticks += bool(len(times))
         return upper
 
     def hold(self) -> None:
@@ -199,18 +201,19 @@ class Recursion:
             parts.append(_shaped(negate(before), schema))
         return consolidate(concat(parts, schema))
 
+    def _changes(self, made: Round, lower: Frontier, upper: Frontier) -> list[pa.Table]:
+        return [self._reader(made, at).updates(lower, upper) for at in range(len(self._sinks))]
+
     def _reader(self, made: Round, at: int):
         get = list(made.made.values())[at]
         return self._client.open_reader(self._name(get.id))
 
-    def _complain(self, times: list[int], *, was: bool) -> None:
+    def _complain(self, times: np.ndarray, *, was: bool) -> None:
         """An error wherever in the interval the last round is not the fixpoint."""
-        limit = self._recursive.limit
-        if not self._at_limit or self._recursive.return_at_limit or not times:
+        if not self._at_limit or self._recursive.return_at_limit:
             return
-        message = f"recursion limit of {limit} reached"
         changes = []
-        for time in times:
+        for time in times.tolist():
             is_ = any(
                 self._difference(at, lambda reader, t=time: reader.snapshot(t)).num_rows
                 for at in range(len(self._sinks))
@@ -229,18 +232,20 @@ class Recursion:
                     **nulls,
                     TIME: [time for time, _ in changes],
                     DIFF: [diff for _, diff in changes],
-                    ERR: [message] * len(changes),
+                    ERR: [self._complaint] * len(changes),
                 }
             )
             sink.desire(errors.select(sink.schema.names).cast(sink.schema), sink.desired)
 
+    @property
+    def _complaint(self) -> str:
+        return f"recursion limit of {self._recursive.limit} reached"
+
     def _unsettled_before(self) -> bool:
-        """Whether the result was in error at the end of the interval before."""
-        if not self._at_limit:
-            return False
+        """Whether the last round was not the fixpoint at the end of the interval before."""
         assert self._lower.time
         found = self._client.open_reader(self.shards[0]).snapshot(self._lower.time - 1)
-        return found[ERR].null_count < found.num_rows
+        return pc.index(found[ERR], self._complaint).as_py() >= 0
 
     def _flush(self) -> None:
         for sink in self._sinks:
@@ -258,7 +263,7 @@ class Recursion:
 def rounds_kept(
     recursive: Recursive, client: PersistClient, name: Callable[[str], str]
 ) -> dict[str, Fragment]:
-    """The fragments of all rounds of which anything is stored, by id."""
+    """The fragments of all rounds that there are, or that are in the making, by id."""
     found: dict[str, Fragment] = {}
     made: Round | None = None
     while True:
@@ -266,7 +271,9 @@ def rounds_kept(
         # What does not depend on the recursion is the same in every round.
         fresh = {each.id: each for each in made.fragments if each.id not in found}
         shards = [shard for each in fresh.values() for shard in shards_kept(each, name(each.id))]
-        if not any(client.state(shard).upper.time for shard in shards):
+        states = [client.state(shard) for shard in shards]
+        # One that is in the making is held before anything is written to it.
+        if not any(state.upper.time or state.holds for state in states):
             return found
         found |= fresh
 

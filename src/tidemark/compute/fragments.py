@@ -84,8 +84,11 @@ FORMAT = 1
 
 
 class Fragment(msgspec.Struct, frozen=True):
+    """`deaf_to` are inputs whose errors are not its own."""
+
     id: str
     shape: Shape
+    deaf_to: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -169,7 +172,14 @@ def round_of(recursive: Recursive, before: Round | None) -> Round:
     for binding in recursive.bindings:
         get = cutter.cut(bound(binding.value, newest))
         newest[binding.name] = made[binding.name] = get
-    fragments = [piece for piece in cutter.pieces.values() if isinstance(piece, Fragment)]
+    # Errors of the round before are made again by this one, from the same rows.
+    past = {get.id for get in before.made.values()} if before is not None else set[str]()
+    past -= {get.id for get in made.values()}
+    fragments = [
+        msgspec.structs.replace(piece, deaf_to=tuple(id_ for id_ in piece.inputs if id_ in past))
+        for piece in cutter.pieces.values()
+        if isinstance(piece, Fragment)
+    ]
     return Round(tuple(fragments), made)
 
 

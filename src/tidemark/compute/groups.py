@@ -127,8 +127,9 @@ def _whole(shape: Shape, tail: Whole) -> list[str]:
     measured = [*(f"b{i} AS k{i}" for i in range(keys)), "count(_one) AS n"]
     measured += [f"count(b{keys + i}) AS n{i}" for i in acc.counted]
     measured += [
-        f"coalesce(sum(CAST(b{keys + i} AS {sum_type(acc.args[i]).spark})), 0) AS s{i}"
+        f"coalesce(sum(CAST(b{keys + i} AS {exact})), CAST(0 AS {exact})) AS s{i}"
         for i in acc.summed
+        for exact in (sum_type(acc.args[i]).spark,)
     ]
     measured += [f"{CHOOSE[end]}(b{keys + i}) AS {end}{i}" for i, end in acc.extremes]
     failures = []

@@ -208,10 +208,12 @@ class Maintained:
     def close(self, *, forget: bool = False) -> None:
         """Stop. The view stays what it is, and holds what it needs to go on; with `forget` it is
         dropped, and only its rows stay."""
-        if self._view is not None and not forget and self._is_defined:
-            self._view.hold()
-        self._stop()
-        self._stack.close()
+        try:
+            if self._view is not None and not forget and self._is_defined:
+                self._view.hold()
+        finally:
+            self._stop()
+            self._stack.close()
         if forget:
             drop(self.client, self.definition.output)
 

@@ -49,7 +49,11 @@ def first_sql(shape: Shape) -> str:
     """The same where nothing was there before, and `delta` is rows that are there (_d > 0)."""
     acc, keys, sums = _parts(shape)
     # Without keys there is one group, even of nothing.
-    totals = [f"sum({s}) AS {s}" if keys else f"coalesce(sum({s}), 0) AS {s}" for s in sums]
+    zeros = [f"CAST(0 AS {column.type.spark})" for column in acc.state[len(keys) :]]
+    totals = [
+        f"sum({s}) AS {s}" if keys else f"coalesce(sum({s}), {zero}) AS {s}"
+        for s, zero in zip(sums, zeros, strict=True)
+    ]
     extremes = [f"{CHOOSE[end]}(a{i}) AS {end}{i}" for i, end in acc.extremes]
     args = [f"a{i}" for i in acc.ordered]
     grouped = f"\n  GROUP BY {', '.join(keys)}" if keys else ""

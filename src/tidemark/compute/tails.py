@@ -32,8 +32,6 @@ from tidemark.spark.frames import local_frame
 from tidemark.types import BIGINT, BOOLEAN, TEXT, Column, SqlType, arrow_schema
 
 BUCKET_MS = 4_096
-MOST_BUCKETS = 100_000
-"""After a longer time away everything that is pending is looked at."""
 
 
 class Kept(NamedTuple):
@@ -248,8 +246,8 @@ class Timing:
         names = [*_names(self._row), "at", DIFF]
         lower = over.prior + 1
         first, last = max(lower, 0) // BUCKET_MS, (over.upper - 1) // BUCKET_MS
-        if over.prior < 0 or last - first > MOST_BUCKETS:
-            first, last = 0, -1 if over.prior < 0 else last
+        if over.prior < 0:
+            first, last = 0, -1
         buckets = pa.table({"bucket": pa.array(np.arange(first, last + 1), pa.int64())})
         found = pending.lookup(buckets, over.prior)
         chosen = pc.and_(pc.greater_equal(found["at"], lower), pc.less(found["at"], over.upper))

@@ -108,7 +108,7 @@ class Flows:
             inputs=read,
             shards=tuple(owned(owner, each) for each in piece.outputs),
             client=self.client,
-            acquire=lambda fragment: self.acquire(fragment, shards, owner),
+            acquire=lambda fragment: self.acquire(fragment, read, owner),
             release=self.release,
             name=lambda id_: owned(owner, id_),
         )
@@ -178,8 +178,7 @@ class View:
         as_of = max(self._as_of, since)
         for flow in self._below:
             flow.start(as_of)
-            held = [self._flows.client.open_reader(s).since for s in flow.dataflow.shards]
-            as_of = max(as_of, *(since.time or 0 for since in held))
+            as_of = max([as_of, *(self._held(each, as_of) for each in flow.dataflow.shards)])
         for reader in self._inputs:
             reader.wait_for_upper_past(as_of)
         for flow in self._below:
@@ -189,6 +188,16 @@ class View:
         for collection, shard in self._shards.items():
             if collection not in self._last.shape.inputs:
                 release(self._flows.client, shard, self.id)
+
+    def _held(self, shard: str, as_of: int) -> int:
+        """From when on a fragment's shard stays readable for this view: `as_of`, or later."""
+        client, holder = self._flows.client, holder_of(self.id)
+        if shard not in self._shards.values():
+            return as_of
+        # A hold from before the last restart is where this view will go on.
+        if holder not in client.state(shard).holds:
+            client.open_critical_since(shard, holder).downgrade(Frontier(as_of))
+        return client.state(shard).since.time or 0
 
     def input_upper(self) -> Frontier:
         """How far all inputs are complete."""

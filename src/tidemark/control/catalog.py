@@ -92,11 +92,12 @@ class Catalog:
         self._definitions.change({LAST_ID: str(last + count)})
         return [f"u{last + 1 + i}" for i in range(count)]
 
-    def add(self, *items: Item) -> None:
+    def add(self, *items: Item, instead_of: Item | None = None) -> None:
         for item in items:
-            if (found := self.named(item.name)) is not None:
+            if (found := self.named(item.name)) not in (None, instead_of):
                 raise exists(found)
-        self._change({item.id: msgspec.json.encode(item).decode() for item in items})
+        gone: dict[str, str | None] = {instead_of.id: None} if instead_of is not None else {}
+        self._change(gone | {item.id: msgspec.json.encode(item).decode() for item in items})
 
     def remove(self, ids: list[str]) -> None:
         self._change(dict.fromkeys(ids))

@@ -56,6 +56,9 @@ MAX_LAG_MS = 300_000
 """A relation that lags further than this no longer keeps the others' history."""
 
 COMPACT_EVERY = 5.0
+UNTIDY_MS = 120_000
+"""How long after a DROP a dataflow may still be ending."""
+
 GIVE_UP_AFTER = 5
 """Failures in a row after which readers are told instead of kept waiting."""
 
@@ -87,6 +90,7 @@ class Coordinator:
             heard=self._heard,
         )
         self._ddl = asyncio.Lock()
+        self._untidy_until = 0
         self._compaction: asyncio.Task | None = None
         self._wanted = Configure((), ())
         self._stalled: dict[str, Status] = {}
@@ -299,22 +303,28 @@ class Coordinator:
             await self.timeline.run(self.catalog.add, *items)
             await self._configure()
 
-    async def create_view(self, name: tuple[str, ...], make) -> None:
+    async def create_view(self, name: tuple[str, ...], make, *, or_replace: bool) -> None:
         async with self._ddl:
-            self._check_free(name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            await self.timeline.run(self.catalog.add, make(id_, local_name(name)))
+            item: Item = make(id_, local_name(name))
+            replaced = self._replaced(name, item) if or_replace else self._check_free(name)
+            self._check_there(item.depends)
+            await self.timeline.run(lambda: self.catalog.add(item, instead_of=replaced))
 
-    async def create_materialized_view(self, name: tuple[str, ...], plan: Plan, make) -> None:
+    async def create_materialized_view(
+        self, name: tuple[str, ...], plan: Plan, make, *, or_replace: bool
+    ) -> None:
         async with self._ddl:
-            self._check_free(name)
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            item: Item = make(id_, local_name(name))
+            replaced = self._replaced(name, item) if or_replace else self._check_free(name)
+            self._check_there(item.depends)
             shards = self.shards_of(plan)
             if len(shards) < len(collections_of(plan)):
                 raise Unsupported(
                     "a materialized view cannot read a system relation",
                     hint="query it directly, or use a plain view",
                 )
-            (id_,) = await self.timeline.run(self.catalog.next_ids)
             known = {k: v for each in self._maintained() for k, v in each.owners.items()}
             owners = owners_of(id_, plan, known)
             # A fragment that runs already is read where it is, so it counts as an input.
@@ -322,10 +332,13 @@ class Coordinator:
             shared = [shard for shard in between if self.client.state(shard).upper.time]
             claimed = [*shards.values(), *shared]
             as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
-            item: Item = msgspec.structs.replace(make(id_, local_name(name), as_of), owners=owners)
+            item = msgspec.structs.replace(item, as_of=as_of, owners=owners)
             await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(as_of))
-            await self.timeline.run(self.catalog.add, item)
+            await self.timeline.run(lambda: self.catalog.add(item, instead_of=replaced))
             await self._configure()
+            if replaced is not None:
+                await self.timeline.run(self._forget, replaced)
+                self._untidy_until = self.client.clock.now_ms() + UNTIDY_MS
 
     async def create_sink(
         self, name: tuple[str, ...], shard: str, depends: tuple[str, ...], make
@@ -366,6 +379,7 @@ class Coordinator:
             await self._configure()
             for item in doomed.values():
                 await self.timeline.run(self._forget, item)
+            self._untidy_until = self.client.clock.now_ms() + UNTIDY_MS
 
     def _forget(self, item: Item) -> None:
         """Give back what a dropped object held and stored."""
@@ -405,7 +419,13 @@ class Coordinator:
                 release(self.client, shard, dataflow)
 
     def _sweep(self) -> None:
-        """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds."""
+        """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds.
+
+        And what a dataflow that was slow to end has taken after its DROP.
+        """
+        # First of all: what a running view makes from now on is not looked at.
+        shards = filter(is_ours, list(self.client.consensus.keys()))
+        stored = {shard: self.client.state(shard) for shard in shards}
         known = {SHARD, STORAGE_SHARD, LOG_SHARD}
         holders = set()
         running = {item.runs_as for item in self.catalog.items.values()}
@@ -423,9 +443,7 @@ class Coordinator:
             kept = self._keeping(item)
             known |= kept.shards
             holders |= set(map(holder_of, kept.dataflows))
-        stored = self.client.consensus.keys()
-        for shard in filter(is_ours, stored):
-            state = self.client.state(shard)
+        for shard, state in stored.items():
             if shard not in known and not state.is_tombstone:
                 log.info("dropping a shard that nothing refers to", shard=shard)
                 self.client.finalize(shard)
@@ -447,6 +465,28 @@ class Coordinator:
             )
         if (found := self.find(name)) is not None:
             raise exists(found)
+
+    def _replaced(self, name: tuple[str, ...], item: Item) -> Item | None:
+        """What is there under that name, if `item` may be put in its place."""
+        found = self.find(name)
+        if found is None:
+            return self._check_free(name)
+        if found.kind != item.kind:
+            raise SqlError(
+                f'"{found.name}" is a {found.kind.replace("-", " ")},'
+                f" not a {item.kind.replace('-', ' ')}",
+                sqlstate="42809",
+            )
+        if found.id in item.depends:
+            raise SqlError(f'"{found.name}" cannot be replaced by what reads it', sqlstate="42P17")
+        if readers := sorted(each.name for each in self.catalog.dependents(found.id)):
+            raise SqlError(
+                f"cannot replace {found.name} because other objects depend on it:"
+                f" {', '.join(readers)}",
+                hint="drop them first, or create this one under another name",
+                sqlstate="2BP01",
+            )
+        return found
 
     def _check_there(self, ids: tuple[str, ...]) -> None:
         if any(id_ not in self.catalog.items for id_ in ids):
@@ -532,6 +572,9 @@ class Coordinator:
             try:
                 await self._look_at_secrets()
                 await self.timeline.run(self._allow_compaction, since)
+                if self.client.clock.now_ms() < self._untidy_until:
+                    async with self._ddl:
+                        await self.timeline.run(self._sweep)
             except Exception as error:
                 log.warning("could not look after the shards, will try again", error=str(error))
 

@@ -136,7 +136,7 @@ async def _create_view(coordinator: Coordinator, statement: s.CreateView) -> Non
             id_, name, "view", statement.sql, columns=plan.columns, depends=depends, plan=plan
         )
 
-    await coordinator.create_view(statement.name, make)
+    await coordinator.create_view(statement.name, make, or_replace=statement.or_replace)
 
 
 async def _create_materialized_view(
@@ -147,7 +147,7 @@ async def _create_materialized_view(
     check_columns(plan.columns)
     fragments_of(plan)  # Refuses, with the reason, what cannot be maintained.
 
-    def make(id_: str, name: str, as_of: int) -> Item:
+    def make(id_: str, name: str) -> Item:
         return Item(
             id_,
             name,
@@ -157,10 +157,11 @@ async def _create_materialized_view(
             shard=id_,
             depends=depends,
             plan=plan,
-            as_of=as_of,
         )
 
-    await coordinator.create_materialized_view(statement.name, plan, make)
+    await coordinator.create_materialized_view(
+        statement.name, plan, make, or_replace=statement.or_replace
+    )
 
 
 async def _drop(session: Session, statement: s.Drop) -> Done:

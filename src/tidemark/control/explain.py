@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tidemark.compute.accumulators import EXTREMES
 from tidemark.compute.delta import body_sql, probes
 from tidemark.compute.fragments import Fragment, Piece, Recursive, fragments_of, round_of
 from tidemark.compute.plan import (
@@ -16,7 +21,7 @@ from tidemark.compute.plan import (
     inputs_of,
 )
 from tidemark.compute.run import tail_sql
-from tidemark.compute.shape import Shape
+from tidemark.compute.shape import Reduction, Shape, Temporal, Top, Whole, Windowed
 from tidemark.compute.spell import spelled
 from tidemark.compute.tails import tail_of
 
@@ -55,8 +60,38 @@ def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
             return [f"{pad}{type(plan).__name__}", *below]
 
 
-def delta_lines(plan: Plan, names: dict[str, str]) -> list[str]:
-    """What is kept, what is probed, and the SQL of a tick, fragment by fragment."""
+Arranged = tuple[str, tuple[str, ...]]
+"""A collection, and the columns that it is looked up by; none if it is read whole."""
+
+
+class Shared(NamedTuple):
+    """What other views have: names of views by fragment, and by arrangement of a collection."""
+
+    fragments: Mapping[str, list[str]]
+    arrangements: Mapping[Arranged, list[str]]
+
+
+def shared_by(views: Mapping[str, Plan]) -> Shared:
+    """What these views (by name) would share with another."""
+    shared = Shared(defaultdict(list), defaultdict(list))
+    for name, plan in views.items():
+        pieces = fragments_of(plan)
+        arranged: set[Arranged] = set()
+        for piece in pieces:
+            if piece is not pieces[-1]:
+                shared.fragments[piece.id].append(name)
+            if isinstance(piece, Fragment):
+                arranged |= {each for way in _ways(piece.shape) for each in way[1]}
+        for each in arranged:
+            shared.arrangements[each].append(name)
+    return shared
+
+
+NOTHING_SHARED = Shared({}, {})
+
+
+def delta_lines(plan: Plan, names: dict[str, str], shared: Shared = NOTHING_SHARED) -> list[str]:
+    """What is kept, what a tick looks up, and the SQL that it runs, fragment by fragment."""
     pieces = fragments_of(plan)
     jobs = sum(_jobs(piece.shape) for piece in pieces if isinstance(piece, Fragment))
     rounds = ", and those of each round" if any(isinstance(p, Recursive) for p in pieces) else ""
@@ -71,16 +106,19 @@ def delta_lines(plan: Plan, names: dict[str, str]) -> list[str]:
         if isinstance(piece, Recursive):
             known |= {piece.result(i): b.name for i, b in enumerate(piece.bindings)}
         title = "the view itself" if piece is pieces[-1] else numbered[piece.id]
-        lines += ["", f"{title.capitalize()}:", *(f"  {x}" for x in _piece_lines(piece, known))]
+        lines += ["", f"{title.capitalize()}:"]
+        if others := shared.fragments.get(piece.id):
+            lines.append(f"  Shared with {', '.join(others)}")
+        lines += [f"  {line}" for line in _piece_lines(piece, known, shared)]
     return lines
 
 
-def _piece_lines(piece: Piece, names: dict[str, str]) -> list[str]:
+def _piece_lines(piece: Piece, names: dict[str, str], shared: Shared) -> list[str]:
     if isinstance(piece, Fragment):
-        return _fragment_lines(piece, names)
+        return _fragment_lines(piece, names, shared)
     lines = [f"Recursion, at most {piece.limit} rounds; each of them:"]
     for fragment in round_of(piece, round_of(piece, None)).fragments:
-        lines += [f"  {line}" for line in _fragment_lines(fragment, names)]
+        lines += [f"  {line}" for line in _fragment_lines(fragment, names, shared)]
     return lines
 
 
@@ -88,10 +126,12 @@ def _jobs(shape: Shape) -> int:
     return 1 + (tail_sql(shape, small=True) is not None)
 
 
-def _fragment_lines(fragment: Fragment, names: dict[str, str]) -> list[str]:
+def _fragment_lines(fragment: Fragment, names: dict[str, str], shared: Shared) -> list[str]:
     shape = fragment.shape
-    lines = ["Arrangements probed:"]
-    lines += [f"  {line}" for line in _arrangements(shape, names)] or ["  none"]
+    lines = ["A tick looks up, besides what changed:"]
+    lines += [f"  {line}" for line in _costs(shape, names)] or ["  nothing"]
+    lines += ["Arrangements:"]
+    lines += [f"  {line}" for line in _arrangements(shape, names, shared)] or ["  none"]
     lines += ["State kept:"]
     for name, kept in tail_of(shape).kept.items():
         listed = ", ".join(column.name for column in kept.columns)
@@ -106,14 +146,53 @@ def _fragment_lines(fragment: Fragment, names: dict[str, str]) -> list[str]:
     return lines
 
 
-def _arrangements(shape: Shape, names: dict[str, str]) -> list[str]:
-    found = set()
+def _ways(shape: Shape) -> Iterator[tuple[str, list[Arranged]]]:
+    """From each collection that can change, what is looked up in turn."""
     for block in shape.blocks:
-        for start in range(len(block.leaves)):
+        for start, leaf in enumerate(block.leaves):
+            found = []
             for probe in probes(block, start):
                 get = block.leaves[probe.into]
                 if isinstance(get, Get):
-                    key = ", ".join(get.columns[column].name for column in probe.into_columns)
-                    by = f"by ({key})" if key else "read whole: no equality leads to it"
-                    found.add(f"{names.get(get.id, get.id)} {by}")
+                    key = tuple(get.columns[column].name for column in probe.into_columns)
+                    found.append((get.id, key))
+            if isinstance(leaf, Get):
+                yield leaf.id, found
+
+
+def _arrangements(shape: Shape, names: dict[str, str], shared: Shared) -> list[str]:
+    found = set()
+    for _, way in _ways(shape):
+        for id_, key in way:
+            others = shared.arrangements.get((id_, key))
+            too = f", shared with {', '.join(others)}" if others else ""
+            found.add(f"{_spelled((id_, key), names)}{too}")
     return sorted(found)
+
+
+def _costs(shape: Shape, names: dict[str, str]) -> list[str]:
+    """What a tick reads of what it did not get as a change."""
+    lines = {}
+    for id_, way in _ways(shape):
+        for each in way:
+            what = "the rows it joins in" if each[1] else "all of"
+            line = f"for each change of {names.get(id_, id_)}: {what} {_spelled(each, names)}"
+            lines[line] = None
+    match shape.tail:
+        case Reduction() as tail:
+            ordered = any(agg.fn in EXTREMES for agg in tail.aggregates)
+            more = ", and one value more than it lost" if ordered else ""
+            lines[f"for each group that changes: its sums{more}"] = None
+        case Top(limit=limit, offset=offset) if limit is not None:
+            lines[f"for each group that changes: {limit + offset} rows more than it lost"] = None
+        case Top() | Windowed() | Whole():
+            lines["for each group that changes: all of its rows"] = None
+        case Temporal():
+            lines["what comes or goes as time passes: only that"] = None
+    return list(lines)
+
+
+def _spelled(arranged: Arranged, names: dict[str, str]) -> str:
+    id_, key = arranged
+    by = f"by ({', '.join(key)})" if key else "(no equality leads to it)"
+    return f"{names.get(id_, id_)} {by}"

@@ -54,9 +54,14 @@ def _parse(sql: str) -> s.Statement:
 
 def _create(cursor: Cursor) -> s.Statement:
     cursor.expect("CREATE")
-    if cursor.take("OR REPLACE"):
+    or_replace = cursor.take("OR REPLACE")
+    if cursor.take("VIEW"):
+        return _create_view(cursor, or_replace)
+    if cursor.take("MATERIALIZED VIEW"):
+        return _create_materialized_view(cursor, or_replace)
+    if or_replace:
         raise Unsupported(
-            "CREATE OR REPLACE is not supported", hint="DROP the object first, then CREATE it"
+            "only views can be replaced", hint="DROP the object first, then CREATE it"
         )
     if cursor.take("TEMPORARY") or cursor.take("TEMP"):
         raise Unsupported("temporary objects are not supported", hint="create it without TEMPORARY")
@@ -64,10 +69,6 @@ def _create(cursor: Cursor) -> s.Statement:
         return _create_table(cursor)
     if cursor.take("SOURCE"):
         return _create_source(cursor)
-    if cursor.take("VIEW"):
-        return _create_view(cursor)
-    if cursor.take("MATERIALIZED VIEW"):
-        return _create_materialized_view(cursor)
     if cursor.take("CONNECTION"):
         return parse_kafka.create_connection(cursor)
     if cursor.take("SECRET"):
@@ -174,16 +175,16 @@ def _create_source(cursor: Cursor) -> s.CreateSource | s.CreateKafkaSource:
     )
 
 
-def _create_view(cursor: Cursor) -> s.CreateView:
-    if_not_exists = cursor.take("IF NOT EXISTS")
+def _create_view(cursor: Cursor, or_replace: bool) -> s.CreateView:
+    if_not_exists = not or_replace and cursor.take("IF NOT EXISTS")
     name = cursor.name()
     columns = column_names(cursor)
     cursor.expect("AS")
-    return s.CreateView(name, columns, cursor.query(), if_not_exists, cursor.sql)
+    return s.CreateView(name, columns, cursor.query(), if_not_exists, or_replace, cursor.sql)
 
 
-def _create_materialized_view(cursor: Cursor) -> s.CreateMaterializedView:
-    if_not_exists = cursor.take("IF NOT EXISTS")
+def _create_materialized_view(cursor: Cursor, or_replace: bool) -> s.CreateMaterializedView:
+    if_not_exists = not or_replace and cursor.take("IF NOT EXISTS")
     name = cursor.name()
     columns = column_names(cursor)
     cluster = in_cluster(cursor)
@@ -193,7 +194,9 @@ def _create_materialized_view(cursor: Cursor) -> s.CreateMaterializedView:
         )
     cursor.expect("AS")
     query = cursor.query()
-    return s.CreateMaterializedView(name, columns, query, cluster, if_not_exists, cursor.sql)
+    return s.CreateMaterializedView(
+        name, columns, query, cluster, if_not_exists, or_replace, cursor.sql
+    )
 
 
 _KINDS: dict[str, s.ObjectKind] = {

@@ -12,7 +12,7 @@ from tidemark.control import statements as s
 from tidemark.control.catalog import Item, Kind
 from tidemark.control.connections import kind_of
 from tidemark.control.coordinator import CLUSTER, DATABASE, SCHEMA, Coordinator
-from tidemark.control.explain import delta_lines, plan_lines
+from tidemark.control.explain import delta_lines, plan_lines, shared_by
 from tidemark.control.pgwire import Rows
 from tidemark.control.values import text_rows
 from tidemark.control.variables import Variables
@@ -81,7 +81,12 @@ def explain(coordinator: Coordinator, plan: Plan, stage: str, *, strict: bool) -
     names = {item.id: item.name for item in coordinator.catalog.items.values()}
     match stage:
         case "delta plan" | "physical plan":
-            lines = delta_lines(plan, names)
+            views = {
+                item.name: item.plan
+                for item in coordinator.catalog.items.values()
+                if item.kind == "materialized-view" and item.plan and item.plan is not plan
+            }
+            lines = delta_lines(plan, names, shared_by(views))
         case "timestamp":
             lines = _timestamp_lines(coordinator, plan, names, strict)
         case _:

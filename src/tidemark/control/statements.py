@@ -137,6 +137,7 @@ class CreateView:
     columns: tuple[str, ...]
     query: Query
     if_not_exists: bool
+    or_replace: bool
     sql: str
 
 
@@ -147,6 +148,7 @@ class CreateMaterializedView:
     query: Query
     cluster: str | None
     if_not_exists: bool
+    or_replace: bool
     sql: str
 
 

@@ -259,6 +259,33 @@ SELECT * FROM mt_reach ORDER BY a, b;
  7 | 77
 (12 rows)
 
+-- A view may be replaced; what both need is kept. Not one that others read, nor one of another kind.
+CREATE OR REPLACE MATERIALIZED VIEW mt_left AS SELECT mt_a.k, count(w) AS n FROM mt_a LEFT JOIN mt_b ON mt_a.k = mt_b.k AND w > 7 GROUP BY mt_a.k;
+SELECT * FROM mt_left ORDER BY k;
+CREATE OR REPLACE MATERIALIZED VIEW mt_new AS SELECT k FROM mt_b;
+CREATE OR REPLACE VIEW mt_over AS SELECT n FROM mt_left;
+CREATE OR REPLACE VIEW mt_over AS SELECT max(n) AS n FROM mt_left;
+SELECT * FROM mt_over;
+CREATE OR REPLACE MATERIALIZED VIEW mt_left AS SELECT 1 AS n;
+CREATE OR REPLACE VIEW mt_new AS SELECT 1 AS n;
+CREATE OR REPLACE VIEW mt_over AS SELECT n FROM mt_over;
+CREATE OR REPLACE MATERIALIZED VIEW other.mt_new AS SELECT 1 AS n;
+CREATE OR REPLACE MATERIALIZED VIEW IF NOT EXISTS mt_new AS SELECT 1 AS n;
+INSERT INTO mt_b VALUES (2, 79);
+SELECT * FROM mt_over;
+SELECT count(*) FROM mt_new;
+----
+
+-- What a recursion reads is its own, even if other views have the same.
+CREATE MATERIALIZED VIEW mt_most AS SELECT max(m) AS m FROM (SELECT k, max(w) AS m FROM mt_b GROUP BY k) x;
+CREATE MATERIALIZED VIEW mt_both AS WITH MUTUALLY RECURSIVE r (a int, b int) AS (SELECT k, w FROM mt_b UNION SELECT r.a, d.m FROM r JOIN (SELECT k, max(w) AS m FROM mt_b GROUP BY k) d ON r.b = d.k) SELECT r.a, r.b, d.m FROM r JOIN (SELECT k, max(w) AS m FROM mt_b GROUP BY k) d ON r.a = d.k;
+SELECT * FROM mt_most;
+SELECT * FROM mt_both ORDER BY a, b;
+DROP MATERIALIZED VIEW mt_most;
+INSERT INTO mt_b VALUES (79, 80);
+SELECT * FROM mt_both ORDER BY a, b;
+----
+
 DROP TABLE mt_a, mt_b CASCADE;
 ----
 DROP TABLE

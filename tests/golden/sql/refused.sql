@@ -76,7 +76,7 @@ CREATE TABLE rf_c (k int PRIMARY KEY);
 CREATE TABLE rf_c (k int DEFAULT 1);
 CREATE TABLE rf_c (k uuid);
 CREATE TEMPORARY TABLE rf_c (k int);
-CREATE OR REPLACE VIEW rf_c AS SELECT 1 AS a;
+CREATE OR REPLACE TABLE rf_c (k int);
 ALTER TABLE rf_a ADD COLUMN x int;
 TRUNCATE rf_a;
 INSERT INTO rf_a VALUES (1) RETURNING k;
@@ -101,7 +101,7 @@ ERROR:  type "uuid" is not supported
 HINT:  supported: bigint, boolean, bytea, date, double precision, integer, jsonb, numeric, smallint, text, timestamp, timestamp with time zone
 ERROR:  temporary objects are not supported
 HINT:  create it without TEMPORARY
-ERROR:  CREATE OR REPLACE is not supported
+ERROR:  only views can be replaced
 HINT:  DROP the object first, then CREATE it
 ERROR:  ALTER is not supported
 ERROR:  TRUNCATE is not supported

@@ -197,7 +197,7 @@ REFUSED = {
     "CREATE TABLE t (a real)": ("42704", 'type "real" is not supported'),
     "CREATE TABLE t (a varchar(5))": ("0A000", "type varchar(5) is not supported"),
     "CREATE TABLE t AS SELECT 1": ("0A000", "CREATE TABLE AS is not supported"),
-    "CREATE OR REPLACE VIEW v AS SELECT 1": ("0A000", "CREATE OR REPLACE is not supported"),
+    "CREATE OR REPLACE TABLE t (a int)": ("0A000", "only views can be replaced"),
     "CREATE INDEX i ON t (a)": ("0A000", "CREATE INDEX is not supported"),
     "CREATE SOURCE s FROM POSTGRES CONNECTION k": ("0A000", "only FROM KAFKA CONNECTION"),
     "INSERT INTO t VALUES (1) RETURNING a": ("0A000", "RETURNING is not supported"),
