@@ -207,11 +207,13 @@ class Pipelines:
         """Run the pipeline once; seconds."""
         return self._ask("refresh")["seconds"]
 
-    def tick(self, upserts: pa.Table) -> float:
-        changed = pc.is_in(self._orders["id"], value_set=upserts["id"].combine_chunks())
-        kept = self._orders.filter(pc.invert(changed))
-        fresh = upserts.filter(pc.invert(upserts["deleted"])).select(kept.column_names)
-        self._orders = pa.concat_tables([kept, fresh])
+    def tick(self, *changes: pa.Table) -> float:
+        """One refresh after several changes: it does not depend on how much has changed."""
+        for upserts in changes:
+            changed = pc.is_in(self._orders["id"], value_set=upserts["id"].combine_chunks())
+            kept = self._orders.filter(pc.invert(changed))
+            fresh = upserts.filter(pc.invert(upserts["deleted"])).select(kept.column_names)
+            self._orders = pa.concat_tables([kept, fresh])
         replaced, self._replaced = self._replaced, _write(self._orders, self._folder / "orders")
         replaced.unlink()
         return self.refresh()

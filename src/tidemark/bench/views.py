@@ -255,7 +255,7 @@ def _pipelines(
     *,
     refreshes: int,
 ) -> dict[str, float | None]:
-    """Refreshes of a pipeline and ticks, in turns."""
+    """A refresh of a pipeline after each block of ticks."""
     if problem := pipelines_missing():
         console.print(f"NOT MEASURED: vs_sdp. {problem}", style="bold red")
         return {"vs_sdp": None}
@@ -269,12 +269,14 @@ def _pipelines(
     ):
         ours, theirs = [], []
         for _ in range(refreshes):
-            change = workload.tick()
-            ours.append(scene.follow())
-            theirs.append(1000 * baseline.tick(change))
+            changes = []
+            for _ in range(BLOCK):
+                changes.append(workload.tick())
+                ours.append(scene.follow())
+            theirs.append(1000 * baseline.tick(*changes))
         _same(scene, baseline.result())
-    half = refreshes // 2
-    refresh, tick = statistics.median(theirs[half:]), statistics.median(ours[half:])
+    refresh = statistics.median(theirs[refreshes // 2 :])
+    tick = statistics.median(ours[refreshes * BLOCK // 2 :])
     return {"sdp_ms": refresh, "vs_sdp": refresh / tick}
 
 

@@ -184,7 +184,7 @@ def _costs(shape: Shape, names: dict[str, str]) -> list[str]:
             more = ", and one value more than it lost" if ordered else ""
             lines[f"for each group that changes: its sums{more}"] = None
         case Top(limit=limit, offset=offset) if limit is not None:
-            lines[f"for each group that changes: {limit + offset} rows more than it lost"] = None
+            lines[f"for each group that changes: rows, {limit + offset} more than it lost"] = None
         case Top() | Windowed() | Whole():
             lines["for each group that changes: all of its rows"] = None
         case Temporal():

@@ -36,7 +36,8 @@ def find_heads(
     wanted = asked.totals(counts)
     spans = [run.ranges(asked.hashes) for run in runs]
     whole = _crowded(runs, spans, asked, layout)
-    left, reach = np.arange(len(asked.hashes)), wanted + 2
+    # Some will be deleted: to begin with a few more is cheaper than to begin again.
+    left, reach = np.arange(len(asked.hashes)), wanted + wanted // 2 + 4
     found = [pa.schema([*schema, META_FIELDS[1], (_GROUP, pa.int64())]).empty_table()]
     while left.size:
         most = np.where(whole[left], np.iinfo(np.int64).max, reach[left])

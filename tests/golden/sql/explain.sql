@@ -75,7 +75,11 @@ Tuples only is on.
 Maintained incrementally: yes
 Spark jobs per tick: at most 2; none when nothing changed
 The view itself:
-  Arrangements probed:
+  A tick looks up, besides what changed:
+    for each change of ex_o: the rows it joins in ex_c by (id)
+    for each change of ex_c: the rows it joins in ex_o by (customer)
+    for each group that changes: its sums, and one value more than it lost
+  Arrangements:
     ex_c by (id)
     ex_o by (customer)
   State kept:
@@ -101,25 +105,23 @@ The view itself:
     SELECT k0, _t, sum(n) OVER (PARTITION BY k0 ORDER BY _t) AS n, sum(n0) OVER (PARTITION BY k0 ORDER BY _t) AS n0, sum(s0) OVER (PARTITION BY k0 ORDER BY _t) AS s0,
       lead(_t) OVER (PARTITION BY k0 ORDER BY _t) AS _next
     FROM changes),
-  values0 AS (
-    SELECT k0, v, _t, sum(_d) AS _d
-    FROM (SELECT k0, a0 AS v, _t, _d FROM (SELECT /*+ COALESCE(1) */ * FROM delta)
-      UNION ALL SELECT k0, v, -1 AS _t, _diff AS _d FROM (SELECT /*+ COALESCE(1) */ * FROM head0))
-    WHERE v IS NOT NULL
-    GROUP BY k0, v, _t),
   lives0 AS (
     SELECT k0, v, _t, sum(_d) OVER (PARTITION BY k0, v ORDER BY _t) AS _live,
       coalesce(lead(_t) OVER (PARTITION BY k0, v ORDER BY _t), 2147483647) AS _until
-    FROM values0),
+    FROM (SELECT /*+ COALESCE(1) */ * FROM values0)),
+  spans0 AS (
+    SELECT k0, _t, _until, max(v) AS hi
+    FROM lives0
+    WHERE _live > 0 AND _t < _until
+    GROUP BY k0, _t, _until),
   extremes0 AS (
-    SELECT r.k0, r.n, r.n0, r.s0, r._t, r._next, min(l.v) AS lo0, max(l.v) AS hi0
-    FROM running r LEFT JOIN lives0 l ON r.k0 <=> l.k0 AND l._live > 0 AND r._t >= l._t AND r._t < l._until
+    SELECT r.k0, r.n, r.n0, r.s0, r._t, r._next, max(l.hi) AS hi0
+    FROM running r LEFT JOIN spans0 l ON r.k0 <=> l.k0 AND r._t >= l._t AND r._t < l._until
     GROUP BY r.k0, r.n, r.n0, r.s0, r._t, r._next)
   SELECT k0,
          n,
          n0,
          s0,
-         lo0,
          hi0,
          k0 AS o0,
          n AS o1,
@@ -144,7 +146,9 @@ Tuples only is on.
 Maintained incrementally: yes
 Spark jobs per tick: at most 2; none when nothing changed
 The view itself:
-  Arrangements probed:
+  A tick looks up, besides what changed:
+    for each group that changes: its sums
+  Arrangements:
     none
   State kept:
     acc (k0, n) by (k0)
@@ -213,7 +217,9 @@ EXPLAIN DELTA PLAN FOR SELECT id FROM ex_o LIMIT 1;
  Maintained incrementally: yes
  Spark jobs per tick: at most 2; none when nothing changed
  The view itself:
-   Arrangements probed:
+   A tick looks up, besides what changed:
+     for each group that changes: rows, 1 more than it lost
+   Arrangements:
      none
    State kept:
      rows (b0) by () ordered by (b0)
@@ -252,7 +258,7 @@ EXPLAIN DELTA PLAN FOR SELECT id FROM ex_o LIMIT 1;
    SELECT o0, _keep, _err, s._t AS _t, s._d AS _d
    FROM result LATERAL VIEW stack(2, _t, _m, _next, -_m) s AS _t, _d
    WHERE s._t >= 0
-(43 rows)
+(45 rows)
 
 EXPLAIN MATERIALIZED VIEW ex_o;
 EXPLAIN MATERIALIZED VIEW nowhere;

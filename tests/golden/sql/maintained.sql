@@ -266,15 +266,45 @@ CREATE OR REPLACE MATERIALIZED VIEW mt_new AS SELECT k FROM mt_b;
 CREATE OR REPLACE VIEW mt_over AS SELECT n FROM mt_left;
 CREATE OR REPLACE VIEW mt_over AS SELECT max(n) AS n FROM mt_left;
 SELECT * FROM mt_over;
-CREATE OR REPLACE MATERIALIZED VIEW mt_left AS SELECT 1 AS n;
+CREATE OR REPLACE MATERIALIZED VIEW mt_left AS SELECT k FROM mt_b;
 CREATE OR REPLACE VIEW mt_new AS SELECT 1 AS n;
 CREATE OR REPLACE VIEW mt_over AS SELECT n FROM mt_over;
-CREATE OR REPLACE MATERIALIZED VIEW other.mt_new AS SELECT 1 AS n;
+CREATE OR REPLACE MATERIALIZED VIEW other.mt_new AS SELECT k FROM mt_b;
 CREATE OR REPLACE MATERIALIZED VIEW IF NOT EXISTS mt_new AS SELECT 1 AS n;
 INSERT INTO mt_b VALUES (2, 79);
 SELECT * FROM mt_over;
 SELECT count(*) FROM mt_new;
 ----
+CREATE MATERIALIZED VIEW
+ k | n
+---+---
+ 1 | 2
+ 2 | 2
+ 3 | 0
+(3 rows)
+CREATE MATERIALIZED VIEW
+CREATE VIEW
+CREATE VIEW
+ n
+---
+ 2
+(1 row)
+ERROR:  cannot replace mt_left because other objects depend on it: mt_over
+HINT:  drop them first, or create this one under another name
+ERROR:  "mt_new" is a materialized view, not a view
+ERROR:  "mt_over" cannot be replaced by what reads it
+ERROR:  cannot create "other.mt_new": the only schema is tidemark.public
+ERROR:  syntax error at or near "NOT"
+HINT:  line 1, column 40
+INSERT 0 1
+ n
+---
+ 4
+(1 row)
+ count
+-------
+     6
+(1 row)
 
 -- What a recursion reads is its own, even if other views have the same.
 CREATE MATERIALIZED VIEW mt_most AS SELECT max(m) AS m FROM (SELECT k, max(w) AS m FROM mt_b GROUP BY k) x;
@@ -285,6 +315,44 @@ DROP MATERIALIZED VIEW mt_most;
 INSERT INTO mt_b VALUES (79, 80);
 SELECT * FROM mt_both ORDER BY a, b;
 ----
+CREATE MATERIALIZED VIEW
+CREATE MATERIALIZED VIEW
+ m
+----
+ 79
+(1 row)
+ a | b  | m
+---+----+----
+ 1 |  2 | 70
+ 1 |  7 | 70
+ 1 | 70 | 70
+ 1 | 79 | 70
+ 2 | 77 | 79
+ 2 | 79 | 79
+ 3 |  1 |  1
+ 3 | 70 |  1
+ 7 |  2 |  2
+ 7 | 79 |  2
+(10 rows)
+DROP MATERIALIZED VIEW
+INSERT 0 1
+ a  | b  | m
+----+----+----
+  1 |  2 | 70
+  1 |  7 | 70
+  1 | 70 | 70
+  1 | 79 | 70
+  1 | 80 | 70
+  2 | 77 | 79
+  2 | 79 | 79
+  2 | 80 | 79
+  3 |  1 |  1
+  3 | 70 |  1
+  7 |  2 |  2
+  7 | 79 |  2
+  7 | 80 |  2
+ 79 | 80 | 80
+(14 rows)
 
 DROP TABLE mt_a, mt_b CASCADE;
 ----
