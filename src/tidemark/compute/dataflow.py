@@ -46,7 +46,7 @@ from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, PersistClient
 from tidemark.persist.arrange import Arrangement
-from tidemark.persist.updates import consolidate, row_names, split_errors
+from tidemark.persist.updates import row_names, split_errors
 from tidemark.spark.frames import Frames, local_frame, snapshot
 from tidemark.spark.progress import progress
 from tidemark.spark.stage import stage
@@ -462,5 +462,5 @@ def _with_errors(output: pa.Table, errors: list[pa.Table], schema: pa.Schema) ->
                 for name in row_names(schema)
             }
             failed = pa.table({**nulls, TIME: table[TIME], DIFF: table[DIFF], ERR: table[ERR]})
-            tables.append(consolidate(failed).cast(schema))
+            tables.append(failed.cast(schema))
     return pa.concat_tables(tables)

@@ -27,7 +27,6 @@ from tidemark.compute.run import COUNT, RANK, RANKED, Runner, timed
 from tidemark.compute.shape import Reduction, Shape, Temporal, Top, Whole, Windowed
 from tidemark.persist import DIFF, ERR, TIME
 from tidemark.persist.arrange import Arrangement
-from tidemark.persist.updates import consolidate
 from tidemark.spark.frames import local_frame
 from tidemark.types import BIGINT, BOOLEAN, TEXT, Column, SqlType, arrow_schema
 
@@ -239,7 +238,7 @@ class Timing:
                 ),
             ]
         )
-        return Changes(consolidate(output), no_errors(), {"pending": consolidate(pending)})
+        return Changes(output, no_errors(), {"pending": pending})
 
     def _due(self, pending: Arrangement, over: Interval) -> pa.Table:
         """What happens in the interval, of what was pending before it."""
@@ -322,10 +321,10 @@ def _large_sorted_out(found: DataFrame, width: int) -> dict[str, DataFrame]:
 
 
 def _updates(table: pa.Table, times: np.ndarray) -> pa.Table:
-    """Ranks turned back into times, and equal updates summed."""
+    """Ranks turned back into times; equal updates are summed by who writes them."""
     names = [name for name in table.column_names if name not in (RANK, COUNT)]
     columns = [*(table[name] for name in names), timed(table, times), table[COUNT]]
-    return consolidate(pa.table(columns, names=[*names, TIME, DIFF]))
+    return pa.table(columns, names=[*names, TIME, DIFF])
 
 
 def errors_of(table: pa.Table, times: np.ndarray) -> pa.Table:

@@ -43,13 +43,15 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """One object. `depends` are ids of what it needs; `parent` is the source of a subsource, or
     of a relation of its progress; `uses` are the connections of a source or sink. What flows into
     a source and out of a sink is STORAGE's to know, by the id `work` or the object's own.
-    `owners` are the views that a view's fragments are named after (`compute/view.py`)."""
+    `keys` are sets of columns, by place, of which no two rows have the same. `owners` are the
+    views that a view's fragments are named after (`compute/view.py`)."""
 
     id: str
     name: str
     kind: Kind
     sql: str
     columns: tuple[Column, ...] = ()
+    keys: tuple[tuple[int, ...], ...] = ()
     shard: str | None = None
     depends: tuple[str, ...] = ()
     plan: Plan | None = None
@@ -62,7 +64,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def get(self) -> Get:
-        return Get(self.id, self.columns)
+        return Get(self.id, self.columns, self.keys)
 
     @property
     def runs_as(self) -> str:

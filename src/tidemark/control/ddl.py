@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemark.compute.fragments import fragments_of
+from tidemark.compute.optimise import keys_of, optimised
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.sql import plan_query
 from tidemark.control import kafka
@@ -104,8 +105,15 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
         name = statement.name[-1]
         if not tables:
             (only,) = made.tables.values()
-            columns = only.columns
-            item = Item(id_, name, "source", statement.sql, columns=columns, shard=id_)
+            item = Item(
+                id_,
+                name,
+                "source",
+                statement.sql,
+                columns=only.columns,
+                keys=only.keys,
+                shard=id_,
+            )
             return [item], source
         items = [
             Item(id_, name, "source", statement.sql),
@@ -116,6 +124,7 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
                     "subsource",
                     statement.sql,
                     columns=made.tables[table].columns,
+                    keys=made.tables[table].keys,
                     shard=table_ids[table],
                     parent=id_,
                 )
@@ -154,6 +163,7 @@ async def _create_materialized_view(
             "materialized-view",
             statement.sql,
             columns=plan.columns,
+            keys=keys_of(optimised(plan)),
             shard=id_,
             depends=depends,
             plan=plan,

@@ -55,7 +55,15 @@ SPARK = SparkSql()
 
 def translated(tree: exp.Expr) -> exp.Expr:
     """A query that was parsed as Spark SQL, in the words of the planner."""
-    return tree.copy().transform(_node, copy=False)
+    tree = tree.copy()
+    # From the leaves up: what is put in place of a node has its children as they should be.
+    for node in reversed(list(tree.walk())):
+        made = _node(node)
+        if node is tree:
+            tree = made
+        elif made is not node:
+            node.replace(made)
+    return tree
 
 
 def _node(node: exp.Expr) -> exp.Expr:
@@ -64,15 +72,12 @@ def _node(node: exp.Expr) -> exp.Expr:
             # Spark's names have no case, in backticks or not.
             return exp.to_identifier(node.name.lower(), quoted=node.quoted)
         case exp.Div():
-            # The mark says that this one is done: the copy below is visited again.
-            if node.args.get("whole") or _is_call(node.this, AS_FRACTION):
-                return node
             node.set("this", exp.Anonymous(this=AS_FRACTION, expressions=[node.this]))
             return node
         case exp.IntDiv():
-            whole = exp.Div(this=_bigint(node.this), expression=_bigint(node.expression))
-            whole.set("whole", True)
-            return whole
+            return exp.Div(this=_bigint(node.this), expression=_bigint(node.expression))
+        case exp.Any() if not isinstance(node.parent, exp.Binary):
+            return exp.Anonymous(this=_SAME["any"], expressions=[node.this])
         case exp.If() if not isinstance(node.parent, exp.Case):
             branch = exp.If(this=node.this, true=node.args["true"])
             return exp.Case(ifs=[branch], default=node.args.get("false"))
@@ -109,10 +114,6 @@ def _closed(group: exp.Group) -> exp.Group:
     """`GROUP BY a, b WITH ROLLUP` as `GROUP BY ROLLUP (a, b)`."""
     kind = type(_open_sets(group)[0])
     return exp.Group(expressions=[kind(expressions=group.expressions)])
-
-
-def _is_call(node: exp.Expr, name: str) -> bool:
-    return isinstance(node, exp.Anonymous) and node.this == name
 
 
 def _bigint(node: exp.Expr) -> exp.Expr:

@@ -25,6 +25,12 @@ class TableSpec(NamedTuple):
     columns: tuple[Column, ...]
     key: tuple[str, ...]
 
+    @property
+    def keys(self) -> tuple[tuple[int, ...], ...]:
+        """The key by the places of its columns."""
+        names = [column.name for column in self.columns]
+        return (tuple(map(names.index, self.key)),)
+
 
 def check_steps(start: int, stop: int) -> None:
     if not 0 <= start <= stop <= MAX_STEP:
