@@ -136,6 +136,9 @@ def _whole(shape: Shape, tail: Whole) -> list[str]:
     whole = [agg for agg in tail.aggregates if agg.fn not in ACCUMULATED]
     for i, agg in enumerate(whole):
         args, orders, passes = _texts(agg)
+        if not keys:
+            # The one group has a row even if it is empty: that of `versions` alone.
+            passes = f"_one IS NOT NULL{f' AND {passes}' if passes else ''}"
         measured.append(f"{whole_value(agg, args, orders, passes)} AS w{i}")
         failed = whole_error(agg, args, passes)
         if failed is not None:
