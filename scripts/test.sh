@@ -8,7 +8,7 @@ pytest="$1/bin/pytest"
 shift
 [ $# -eq 0 ] || exec "$pytest" "$@"
 
-heavy="tests/oracle tests/golden/compute tests/unit/compute"
+heavy="tests/oracle tests/golden/compute tests/unit/compute tests/crash/test_views_crash.py"
 log=$(mktemp)
 # shellcheck disable=SC2086
 "$pytest" $heavy >"$log" 2>&1 &

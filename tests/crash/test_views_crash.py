@@ -55,17 +55,16 @@ TICKING = (
 )
 
 
-@pytest.mark.soak
 def test_killed_while_hydrating(
     tmp_path: Path, request: pytest.FixtureRequest, chance: random.Random
 ) -> None:
-    run(tmp_path, request, chance, large=True, deaths=[chance.choice(HYDRATING[1:4])])
+    run(tmp_path, request, chance, large=True, deaths=list(HYDRATING[1:4]))
 
 
 def test_killed_in_a_tick(
     tmp_path: Path, request: pytest.FixtureRequest, chance: random.Random
 ) -> None:
-    deaths = [f"{name}:{chance.randrange(3, 6)}" for name in chance.sample(TICKING[2:], 1)]
+    deaths = [f"{name}:{chance.randrange(3, 6)}" for name in chance.sample(TICKING[2:], 4)]
     run(tmp_path, request, chance, deaths=[*deaths, None])
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from tidemark.compute.delta import PRIOR
-from tidemark.compute.run import COUNT, RANK
+from tidemark.compute.run import COUNT
 from tidemark.persist import DIFF
 from tidemark.persist.arrange import Arrangement
 
@@ -39,7 +39,7 @@ def values_that_matter(
 
     `lost` is how many of its changes take something away; `changed` are those of the values.
     """
-    keys = touched.column_names if changed.num_columns > len(("v", RANK, COUNT)) else []
+    keys = changed.column_names[:-3]
     if changed.num_rows < MANY or not keys or not _is_comparable(changed, keys):
         heads = [arrangement.heads(touched, lost + 1, prior, last=end == "hi") for end in ends]
         return pa.concat_tables([_placed(_once(heads), changed.schema), changed])

@@ -130,10 +130,11 @@ class Recursion:
         for sink, found in zip(self._sinks, changes, strict=True):
             sink.desire(_shaped(found, sink.schema), upper)
         times = distinct_times(changes)
-        if self._at_limit and len(self._rounds) > 1:
+        if self._at_limit:
             # The last may become the fixpoint, or stop being it, by what the one before does.
-            before = self._changes(self._rounds[-2], lower, upper)
-            self._complain(distinct_times([*changes, *before]), was=self._unsettled_before())
+            for made in self._rounds[-2:-1]:
+                changes += self._changes(made, lower, upper)
+            self._complain(distinct_times(changes), was=self._unsettled_before())
         self._flush()
         self._lower = upper
         self.hold()

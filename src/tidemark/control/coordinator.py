@@ -56,8 +56,8 @@ MAX_LAG_MS = 300_000
 """A relation that lags further than this no longer keeps the others' history."""
 
 COMPACT_EVERY = 5.0
-UNTIDY_MS = 120_000
-"""How long after a DROP a dataflow may still be ending."""
+UNTIDY_MS = 60_000
+"""How long after a DROP a dataflow may still be ending, and take holds again."""
 
 GIVE_UP_AFTER = 5
 """Failures in a row after which readers are told instead of kept waiting."""
@@ -572,9 +572,10 @@ class Coordinator:
             try:
                 await self._look_at_secrets()
                 await self.timeline.run(self._allow_compaction, since)
-                if self.client.clock.now_ms() < self._untidy_until:
+                if 0 < self._untidy_until <= self.client.clock.now_ms():
                     async with self._ddl:
                         await self.timeline.run(self._sweep)
+                        self._untidy_until = 0
             except Exception as error:
                 log.warning("could not look after the shards, will try again", error=str(error))
 

@@ -147,10 +147,12 @@ def is_small(frame: DataFrame) -> bool:
 
 
 def _nodes(plan: Any) -> Iterator[str]:
-    """What each node of a plan says; of what is cached the size is known, however it came about."""
-    if plan.nodeName() == "InMemoryRelation":
+    """What each node of a plan says; once something is cached its size is known, however it came
+    about."""
+    if plan.nodeName() == "InMemoryRelation" and plan.cacheBuilder().isCachedColumnBuffersLoaded():
         return
-    yield plan.simpleString(2**31 - 1)
+    # With what it was cached from, if it is a relation that is cached but not yet filled.
+    yield plan.simpleString(2**31 - 1) if plan.children().length() else plan.toString()
     children = plan.children()
     for at in range(children.length()):
         yield from _nodes(children.apply(at))

@@ -174,6 +174,12 @@ def test_what_grows_is_not_taken_for_small(session: SparkSession):
     assert not is_small(session.range(10_000_000))
     assert not is_small(session.range(1).select(F.explode(F.sequence(F.lit(1), F.lit(10**7)))))
     assert not is_small(session.range(1).select(F.repeat(F.col("id").cast("string"), 10**8)))
+    # Of what is cached the size is known, but only once it is.
+    kept = session.range(1).select(F.explode(F.sequence(F.lit(1), F.lit(10)))).persist()
+    assert not is_small(kept)
+    kept.count()
+    assert is_small(kept)
+    kept.unpersist()
 
 
 def test_memory_is_not_shared_with_other_processes(session: SparkSession):
