@@ -14,6 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cluster import Driver, SparkCluster, driver, run_driver
@@ -242,7 +243,7 @@ def test_executors_die_in_the_middle_of_a_read_and_of_a_write(
 
         running.wait_until("both tasks run", lambda: tasks() == 2)
         if kind == "write":
-            running.wait_until("parts are staged", lambda: len(list(client.blob.list("w/"))) > 4)
+            running.wait_until("both have staged parts", lambda: len(staging_tasks(client, "w")) == 2)
         victim, survivor = spark_cluster.executors()
         os.kill(victim, signal.SIGKILL)
         # The other executor is busy until told to go on: the third task is its replacement.
@@ -260,6 +261,13 @@ def test_executors_die_in_the_middle_of_a_read_and_of_a_write(
     assert sorted(written["id"].to_pylist()) == list(range(ROWS))
     assert set(written["_diff"].to_pylist()) == {1}
     assert check_clean(client), "the lost task left nothing"
+
+
+def staging_tasks(client: PersistClient, shard: str) -> set[bool]:
+    """Which of the two tasks of a write have staged parts, each of its half of the numbers."""
+    parts = [client.blob.get(key) or b"" for key, _ in client.blob.list(f"{shard}/")]
+    firsts = [pq.read_table(pa.BufferReader(part), columns=["id"])["id"][0] for part in parts]
+    return {first.as_py() >= ROWS // 2 for first in firsts}
 
 
 def append_numbers(client: PersistClient, shard: str) -> None:
