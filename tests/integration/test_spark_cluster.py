@@ -243,7 +243,9 @@ def test_executors_die_in_the_middle_of_a_read_and_of_a_write(
 
         running.wait_until("both tasks run", lambda: tasks() == 2)
         if kind == "write":
-            running.wait_until("both have staged parts", lambda: len(staging_tasks(client, "w")) == 2)
+            running.wait_until(
+                "both have staged parts", lambda: len(staging_tasks(client, "w")) == 2
+            )
         victim, survivor = spark_cluster.executors()
         os.kill(victim, signal.SIGKILL)
         # The other executor is busy until told to go on: the third task is its replacement.
