@@ -288,13 +288,18 @@ class Dataflow:
         log.info("hydrating", dataflow=self.id, as_of=as_of, stored_updates=stored)
         reached("dataflow.hydrating")
         if stored > LARGE_ROWS and all(sink.is_fresh for sink in self._sinks.values()):
-            self._hydrate_large(as_of)
+            # What Spark's tasks wait for leaves room for the inputs' arrangements.
+            with ThreadPoolExecutor(1, thread_name_prefix="arrange") as aside:
+                inputs = aside.submit(self._arrange_inputs, as_of)
+                self._hydrate_large(as_of)
+                self._arrange_state(as_of)
+                inputs.result()
         else:
             self._arrange_state(-1)
             snapshots = {c: reader.snapshot(as_of) for c, reader in self._inputs.items()}
             self._compute(snapshots, Interval(np.array([as_of]), -1, as_of + 1))
             self._flush()
-        self._arrange(as_of)
+            self._arrange(as_of)
         log.info("hydrated", dataflow=self.id, as_of=as_of)
 
     def _hydrate_large(self, as_of: int) -> None:

@@ -283,14 +283,16 @@ class Arrangement:
         return names == schema.names[: len(names)] and types == schema.types[: len(names)]
 
     def _build(self, as_of: int) -> Base:
-        born = self._client.machine(self._shard_id).cached.born
-        schema = self._run_schema()
-        prepared = (
-            shaped(self._layout.prepare(table, timed=False), schema)
-            for table in self._reader.stream(as_of)
-        )
+        state = self._client.machine(self._shard_id).cached
+        born, schema = state.born, self._run_schema()
+        # In the shard's own order its runs need only be merged; for another all is sorted anyway.
+        in_order = self._layout.key == state.key and not self._layout.order
+        read = self._reader.stream if in_order else self._reader.stream_parts
+        prepared = (shaped(self._layout.prepare(t, timed=False), schema) for t in read(as_of))
         with self._cache.drafts() as drafts:
-            writer = sort_stream(prepared, self._layout, schema, drafts.writer, self._sizes)
+            writer = sort_stream(
+                prepared, self._layout, schema, drafts.writer, self._sizes, sums=not in_order
+            )
             base = self._cache.publish(drafts, writer, self._identity, as_of, born=born)
         pa.default_memory_pool().release_unused()
         return base

@@ -119,19 +119,21 @@ class ReadHandle:
         """The snapshot in consolidated pieces, in bounded memory; whole rows, unfiltered."""
         self._await(as_of, None)
         with self.lease(as_of) as lease:
-            runs = split_runs(lease.batches())
-            try:
-                yield from stream_runs(
-                    self._parts.blob,
-                    lease.state,
-                    runs,
-                    horizon=as_of,
-                    until=as_of + 1,
-                    config=self._machine.config,
-                )
-            except MissingPart:
-                lease.renew()  # Says so, if the reader was so slow that its lease has ended.
-                raise
+            merged = stream_runs(
+                self._parts.blob,
+                lease.state,
+                split_runs(lease.batches()),
+                horizon=as_of,
+                until=as_of + 1,
+                config=self._machine.config,
+            )
+            yield from _while_held(lease, merged)
+
+    def stream_parts(self, as_of: int) -> Iterator[pa.Table]:
+        """The same as updates up to `as_of`, as they are stored: unsorted, and not summed up."""
+        self._await(as_of, None)
+        with self.lease(as_of) as lease:
+            yield from self._stored(lease, Frontier.MIN, Frontier(as_of + 1))
 
     def updates(self, lower: Frontier, upper: Frontier) -> pa.Table:
         """What happened in [lower, upper), unconsolidated. `upper` must have been reached.
@@ -146,10 +148,7 @@ class ReadHandle:
         """The same a part at a time, in bounded memory; whole rows, unfiltered."""
         self._check_reached(upper)
         with self.lease(lower.time - 1 if lower.time else None) as lease:
-            state = lease.state
-            for part in overlapping(state, lower, upper):
-                for chunk in read_chunks(self._parts.blob, part, schema_of(state)):
-                    yield between(chunk, lower.time or 0, upper.time)
+            yield from self._stored(lease, lower, upper)
 
     def listen(self, as_of: int, *, timeout: float | None = None) -> Iterator[Updates]:
         """Updates and progress strictly after `as_of`; ends with the shard or with the client.
@@ -286,6 +285,13 @@ class ReadHandle:
             tables.append(table)
         return concat(tables, shape)
 
+    def _stored(self, lease: Lease, lower: Frontier, upper: Frontier) -> Iterator[pa.Table]:
+        state = lease.state
+        for part in overlapping(state, lower, upper):
+            chunks = read_chunks(self._parts.blob, part, schema_of(state))
+            for chunk in _while_held(lease, chunks):
+                yield between(chunk, lower.time or 0, upper.time)
+
     def _changes(self, state: State, lower: Frontier, upper: Frontier) -> pa.Table:
         # From the minimum on there is nothing to tell apart: it is all the updates there are.
         if lower.time or state.since.is_empty:
@@ -301,6 +307,14 @@ class ReadHandle:
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
+
+
+def _while_held(lease: Lease, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    try:
+        yield from tables
+    except MissingPart:
+        lease.renew()  # Says so, if the reader was so slow that its lease has ended.
+        raise
 
 
 def overlapping(state: State, lower: Frontier, upper: Frontier) -> Iterator[Part]:

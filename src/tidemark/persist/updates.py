@@ -111,7 +111,7 @@ def between(updates: pa.Table, lower: int, upper: int | None) -> pa.Table:
     mask = pc.greater_equal(updates[TIME], lower)
     if upper is not None:
         mask = pc.and_(mask, pc.less(updates[TIME], upper))
-    return updates.filter(mask)
+    return updates if pc.all(mask).as_py() else updates.filter(mask)
 
 
 def negate(updates: pa.Table) -> pa.Table:

@@ -91,6 +91,8 @@ class Prepared:
             raise NotPreparable("plans cannot be kept through Spark Connect")
         self._lock = threading.Lock()
         self._jvm: Any = session._jvm
+        # By its name alone, a class is looked for in every package, each time.
+        self._from_file: Any = self._jvm.PythonSQLUtils.readArrowStreamFromFile
         folder = folder or Path(session.sparkContext._temp_dir)  # type: ignore[attr-defined]
         self._file = folder / f"prepared-{os.getpid()}-{next(_numbers)}.arrow"
         self._schemas = {name: _as_spark_has_it(schema) for name, schema in leaves.items()}
@@ -157,7 +159,7 @@ class Prepared:
         with self._file.open("wb") as file:
             for batch in batches:
                 file.write(batch.serialize())
-        return self._jvm.PythonSQLUtils.readArrowStreamFromFile(str(self._file))
+        return self._from_file(str(self._file))
 
 
 def _as_spark_has_it(schema: pa.Schema) -> pa.Schema:
