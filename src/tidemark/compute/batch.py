@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterable
 
 from tidemark.compute.arrays import loaded
 from tidemark.compute.batch_groups import reduce_sql, top_k_sql, window_sql
-from tidemark.compute.batch_text import checked, listed, names_of, ordered, selected, view_of
+from tidemark.compute.batch_text import (
+    checked,
+    column_name,
+    listed,
+    names_of,
+    ordered,
+    selected,
+    view_of,
+)
 from tidemark.compute.expr import Expr
 from tidemark.compute.plan import (
     Constant,
@@ -36,7 +44,7 @@ from tidemark.compute.plan import (
     Union,
     Window,
 )
-from tidemark.compute.table_functions import generator
+from tidemark.compute.table_functions import generator, rows_error
 from tidemark.errors import Unsupported
 
 Relation = Callable[[Get], str]
@@ -105,7 +113,8 @@ def _flat_map(plan: FlatMap, source: str) -> str:
     at = len(plan.input.columns)
     made = listed(f"c{at + i}" for i in range(len(plan.made)))
     args = [loaded(checked(arg), arg.type) for arg in plan.args]
-    rows = generator(plan.fn, args, len(plan.made))
+    failed = rows_error(plan.fn, plan.args, column_name)
+    rows = generator(plan.fn, args, len(plan.made), failed, f"raise_error({failed})")
     return f"SELECT {selected(names_of(plan.columns))} FROM ({source}) LATERAL VIEW {rows} made AS {made}"
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemark.compute.arrays import read_array, stored_text
 from tidemark.compute.expr import Lit
-from tidemark.compute.literals import BYTEA_PREFIX
+from tidemark.compute.literals import BYTEA_PREFIX, WIDE
 from tidemark.compute.plan import Constant
 from tidemark.persist import DIFF
 
@@ -38,7 +38,7 @@ def value_of(literal: Lit) -> Any:
             return int(text)
         case "numeric":
             _, scale = literal.type.decimal
-            return Decimal(text).quantize(Decimal(1).scaleb(-scale))
+            return Decimal(text).quantize(Decimal(1).scaleb(-scale), context=WIDE)
         case "double precision":
             return float(text)
         case "bytea":

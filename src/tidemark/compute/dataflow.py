@@ -20,7 +20,7 @@ Hydration is the first tick: everything that is there at `as_of` is a change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -46,6 +46,7 @@ from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, PersistClient
 from tidemark.persist.arrange import Arrangement
+from tidemark.persist.read import overlapping
 from tidemark.persist.updates import row_names, split_errors
 from tidemark.spark.frames import Frames, local_frame, snapshot
 from tidemark.spark.progress import progress
@@ -56,6 +57,9 @@ log = structlog.get_logger("dataflow")
 
 MAX_TIMES = 256
 """Distinct times handled in one tick; a longer backlog is worked off in several."""
+
+MAX_ROWS = 2_000_000
+"""Changes read for one tick, if they are in several parts."""
 
 LARGE_ROWS = 100_000
 """Changes beyond this go through Spark with full parallelism."""
@@ -138,6 +142,7 @@ class Dataflow:
         lower = self._lower
         assert lower.time
         assert upper.time
+        upper = self._manageable(lower.time, upper)
         changes = {
             collection: reader.updates(lower, upper) for collection, reader in self._inputs.items()
         }
@@ -158,6 +163,21 @@ class Dataflow:
         self._flush()
         self._lower = upper
         self._maybe_hold()
+        return upper
+
+    def _manageable(self, lower: int, upper: Frontier) -> Frontier:
+        """`upper`, or of a long backlog as far as a tick should go: judged by the parts, unread."""
+        states = [self._client.machine(r.shard_id).cached for r in self._inputs.values()]
+        parts = sorted(
+            (part.min_time, part.rows)
+            for state in states
+            for part in overlapping(state, Frontier(lower), upper)
+        )
+        rows = 0
+        for at, (first, count) in enumerate(parts):
+            rows += count
+            if first > lower and (at >= MAX_TIMES or rows > MAX_ROWS):
+                return Frontier(first)
         return upper
 
     def hold(self) -> None:
@@ -282,19 +302,24 @@ class Dataflow:
             reader.wait_for_upper_past(as_of)
         self._lower = Frontier(as_of + 1)
         self.hold()
-        for sink in self._sinks.values():
-            sink.start(Frontier.MIN)
+        uppers = {name: sink.upper for name, sink in self._sinks.items()}
         stored = sum(self._client.state(r.shard_id).rows for r in self._inputs.values())
         log.info("hydrating", dataflow=self.id, as_of=as_of, stored_updates=stored)
         reached("dataflow.hydrating")
-        if stored > LARGE_ROWS and all(sink.is_fresh for sink in self._sinks.values()):
+        # Of a hydration that was cut short, some shards are there already.
+        done = {name for name, upper in uppers.items() if upper == self._lower}
+        if stored > LARGE_ROWS and not any(uppers[name].time for name in uppers.keys() - done):
+            for name, sink in self._sinks.items():
+                sink.start(self._lower if name in done else Frontier.MIN)
             # What Spark's tasks wait for leaves room for the inputs' arrangements.
             with ThreadPoolExecutor(1, thread_name_prefix="arrange") as aside:
                 inputs = aside.submit(self._arrange_inputs, as_of)
-                self._hydrate_large(as_of)
+                self._hydrate_large(as_of, done)
                 self._arrange_state(as_of)
                 inputs.result()
         else:
+            for sink in self._sinks.values():
+                sink.start(Frontier.MIN)
             self._arrange_state(-1)
             snapshots = {c: reader.snapshot(as_of) for c, reader in self._inputs.items()}
             self._compute(snapshots, Interval(np.array([as_of]), -1, as_of + 1))
@@ -302,8 +327,9 @@ class Dataflow:
             self._arrange(as_of)
         log.info("hydrated", dataflow=self.id, as_of=as_of)
 
-    def _hydrate_large(self, as_of: int) -> None:
-        """The same queries with the leaves bound to snapshot scans, written by Spark's tasks."""
+    def _hydrate_large(self, as_of: int, done: Collection[str]) -> None:
+        """The same queries with the leaves bound to snapshot scans, written by Spark's tasks; of
+        sinks that are not `done`."""
         upper = Frontier(as_of + 1)
         with ExitStack() as stack:
             stack.enter_context(progress(self._runner.large, f"hydrate {self.id}"))
@@ -314,6 +340,8 @@ class Dataflow:
                 for id_, reader in self._inputs.items()
             }
             for name, frame in self._large(frames, as_of).items():
+                if name in done:
+                    continue
                 sink = self._sinks[name]
                 if not sink.adopt(stage(frame, self._client, sink.writer).at(as_of), upper):
                     raise AsOfBeforeSince(f"{sink.shard_id} was written by another replica")

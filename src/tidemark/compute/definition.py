@@ -21,8 +21,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from tidemark.compute.dataflow import holder_of
-from tidemark.compute.fragments import fragments_of
 from tidemark.compute.plan import Get, Plan, collections_of, fingerprint
+from tidemark.compute.queries import check_maintainable
 from tidemark.compute.sql import parse_query, plan_query
 from tidemark.errors import (
     AsOfBeforeSince,
@@ -103,7 +103,7 @@ def planned(
     tables = _Tables(client, inputs, known or {})
     plan = plan_query(parse_query(sql, dialect), tables, view=True)
     check_columns(plan.columns)
-    fragments_of(plan)  # Refuses what cannot be maintained.
+    check_maintainable(plan)
     read = {n: s for n, s in tables.inputs.items() if s in collections_of(plan)}
     columns = {shard: tables.columns[shard] for shard in read.values()}
     return Query(sql, dialect, plan, read, columns)
@@ -291,8 +291,13 @@ def drop(client: PersistClient, output: str, *, with_output: bool = False) -> De
     found = msgspec.structs.replace(found, dropped=True)
     rows.change({VIEW: msgspec.json.encode(found).decode()})
     release(client, found)
+    others = _named_alike(client, found)
     for shard in client.consensus.keys():  # noqa: SIM118
-        if shard.startswith(found.prefix) and not client.state(shard).is_tombstone:
+        if not shard.startswith(found.prefix) or shard.endswith(_SUFFIX):
+            continue
+        if any(shard.startswith(other.prefix) for other in others):
+            continue
+        if not client.state(shard).is_tombstone:
             client.finalize(shard)
     if with_output and client.state(output).exists:
         client.finalize(output)
@@ -303,8 +308,16 @@ def drop(client: PersistClient, output: str, *, with_output: bool = False) -> De
 def release(client: PersistClient, definition: Definition) -> None:
     """Release all that a view holds outside its own shards."""
     own, below = holder_of(definition.id), holder_of(definition.prefix)
+    others = [holder_of(other.id) for other in _named_alike(client, definition)]
     for shard in (*definition.inputs.values(), definition.output):
         with suppress(AsOfBeforeSince):  # Dropped: nothing is held any more.
             for hold in list(client.state(shard).holds):
+                if any(hold == other or hold.startswith(f"{other}-") for other in others):
+                    continue
                 if hold == own or hold.startswith(below):
                     client.open_critical_since(shard, hold).release()
+
+
+def _named_alike(client: PersistClient, definition: Definition) -> list[Definition]:
+    """Other views whose names begin as those of this one's shards do."""
+    return [other for other in all_defined(client) if other.id.startswith(definition.prefix)]

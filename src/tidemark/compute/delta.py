@@ -34,7 +34,7 @@ from tidemark.compute.plan import Get
 from tidemark.compute.render_expr import error, value
 from tidemark.compute.shape import Block, Shape, edges
 from tidemark.compute.spell import located, values_sql
-from tidemark.compute.table_functions import generator
+from tidemark.compute.table_functions import as_call, generator, rows_error
 
 PRIOR = -1
 END_OF_TIME = 2**31 - 1
@@ -114,25 +114,38 @@ def block_sql(block: Block, first: int = 0, *, small: bool) -> str:
     count = len(block.leaves)
     times = [f"l{leaf}_t" for leaf in range(count)]
     time = f"greatest({', '.join(times)})" if count > 1 else "l0_t"
+    rows_fail = [rows_error(flat.fn, flat.args, column) for flat in block.flat]
     errors = [
         located(failed, expr, block.name_of, column)
-        for expr in block.expressions
-        if (failed := error(expr, column)) is not None
+        for expr, failed in [
+            *zip((as_call(flat.fn, flat.args) for flat in block.flat), rows_fail, strict=True),
+            *((expr, error(expr, column)) for expr in (*block.predicates, *block.outputs)),
+        ]
+        if failed is not None
     ]
     diff = " * ".join(f"l{leaf}_d" for leaf in range(count))
+    if block.negated:
+        # What an error takes away is not known: it counts wherever it happens.
+        failed = f"CASE WHEN {first_error(errors)} IS NOT NULL THEN {diff} ELSE - ({diff}) END"
+        diff = failed if errors else f"- ({diff})"
     select = [
         *(f"{value(e, column)} AS o{i}" for i, e in enumerate(block.outputs)),
         f"{first_error(errors)} AS _err",
         f"{time} AS _t",
-        f"{f'- ({diff})' if block.negated else diff} AS _d",
+        f"{diff} AS _d",
     ]
     source, left = _joined(block, first, column, small)
-    where = [*(holds(predicate, column) for predicate in left), f"{time} >= 0"]
+    where = [f"{time} >= 0"]
+    for predicate in reversed(left):
+        # A row that a table function failed on has nothing to be asked about.
+        made_by = [failed for failed in rows_fail if failed and -1 in block.leaves_of(predicate)]
+        tests = [*(f"({failed}) IS NOT NULL" for failed in made_by), holds(predicate, column)]
+        where.insert(0, f"({' OR '.join(tests)})" if made_by else tests[0])
     return "\n".join(
         [
             "SELECT " + ",\n       ".join(select),
             f"FROM {source}",
-            *_laterals(block, column),
+            *_laterals(block, rows_fail, column),
             "WHERE " + "\n  AND ".join(where),
         ]
     )
@@ -171,12 +184,13 @@ def _renamed(block: Block, leaf: int, first: int, small: bool) -> str:
     return f"(SELECT {hint}{listed} FROM leaf{first + leaf})"
 
 
-def _laterals(block: Block, column: Callable[[int], str]) -> list[str]:
+def _laterals(block: Block, failed: list[str | None], column: Callable[[int], str]) -> list[str]:
     views = []
     for at, flat in enumerate(block.flat):
         args = [loaded(value(arg, column), arg.type) for arg in flat.args]
         names = ", ".join(f"g{i}" for i in range(len(flat.made)))
-        views.append(f"LATERAL VIEW {generator(flat.fn, args, len(flat.made))} f{at} AS {names}")
+        rows = generator(flat.fn, args, len(flat.made), failed[at])
+        views.append(f"LATERAL VIEW {rows} f{at} AS {names}")
     return views
 
 

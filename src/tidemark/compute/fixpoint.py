@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from tidemark.compute.dataflow import distinct_times, holder_of, shards_kept
+from tidemark.compute.dataflow import HOLD_EVERY_MS, distinct_times, holder_of, shards_kept
 from tidemark.compute.failpoints import reached
 from tidemark.compute.fragments import Fragment, Recursive, Round, round_of
 from tidemark.compute.sink import Sink
@@ -77,6 +77,7 @@ class Recursion:
         self._stages: list[Stage] = []
         self._holder = holder_of(id_)
         self._lower = Frontier.MIN
+        self._held_at_ms = 0
         self._sinks = [
             Sink(client, shard, schema=arrow_schema(get.columns))
             for shard, get in zip(shards, recursive.results().values(), strict=True)
@@ -129,16 +130,18 @@ class Recursion:
         changes = self._changes(self._rounds[-1], lower, upper)
         for sink, found in zip(self._sinks, changes, strict=True):
             sink.desire(_shaped(found, sink.schema), upper)
-        times = distinct_times(changes)
-        if self._at_limit:
+        self.ticks += any(table.num_rows for table in changes)
+        if self._may_complain:
             # The last may become the fixpoint, or stop being it, by what the one before does.
             for made in self._rounds[-2:-1]:
                 changes += self._changes(made, lower, upper)
-            self._complain(distinct_times(changes), was=self._unsettled_before())
+            times = distinct_times(changes)
+            if len(times):
+                self._complain(times, was=self._unsettled_before())
         self._flush()
         self._lower = upper
-        self.hold()
-        self.ticks += bool(len(times))
+        if self._client.clock.now_ms() - self._held_at_ms >= HOLD_EVERY_MS:
+            self.hold()
         return upper
 
     def hold(self) -> None:
@@ -146,6 +149,7 @@ class Recursion:
         assert self._lower.time
         rounds = [shard for made in self._rounds for shard in self._shards(made)]
         self._hold_at(self._lower.time - 1, (*self._inputs, *dict.fromkeys(rounds), *self.shards))
+        self._held_at_ms = self._client.clock.now_ms()
 
     def stop(self) -> None:
         for stage in self._stages:
@@ -192,6 +196,10 @@ class Recursion:
     def _at_limit(self) -> bool:
         return len(self._rounds) >= self._recursive.limit
 
+    @property
+    def _may_complain(self) -> bool:
+        return self._at_limit and not self._recursive.return_at_limit
+
     def _difference(self, at: int, read: Callable) -> pa.Table:
         """What binding `at` has in the last round more (or less) than in the one before."""
         schema = self._sinks[at].schema
@@ -211,7 +219,7 @@ class Recursion:
 
     def _complain(self, times: np.ndarray, *, was: bool) -> None:
         """An error wherever in the interval the last round is not the fixpoint."""
-        if not self._at_limit or self._recursive.return_at_limit:
+        if not self._may_complain:
             return
         changes = []
         for time in times.tolist():

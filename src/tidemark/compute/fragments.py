@@ -74,7 +74,7 @@ from tidemark.compute.shape import (
 )
 from tidemark.compute.windows import window_args
 from tidemark.errors import Unsupported
-from tidemark.types import BIGINT, Column
+from tidemark.types import BIGINT, DOUBLE, Column
 
 DEFAULT_LIMIT = 100
 """Rounds after which a recursion that says nothing about it is taken to have no end."""
@@ -337,6 +337,8 @@ class _Cutter:
             sides = [block.leaves_of(arg) for arg in predicate.args]
             if not all(len(side) == 1 for side in sides) or sides[0] == sides[1]:
                 continue
+            if {-1} in sides:
+                continue  # What a flat map makes is no leaf's.
             for arg, side in zip(predicate.args, sides, strict=True):
                 if plain_column(arg) is None:
                     wanted.setdefault(next(iter(side)), []).append(arg)
@@ -460,6 +462,9 @@ def _ascending(col: Col, order: OrderBy) -> list[Expr]:
     found: list[Expr] = [call("is not null", (col,))] if nulls_first else []
     if not order.descending:
         return [*found, col]
+    if col.type == DOUBLE:
+        # Downwards NaN comes before infinity, which in reverse is as small as it can be.
+        found.append(call("<>", (col, Lit("NaN", DOUBLE))))
     return [*found, call("reverse order", (col,))]
 
 

@@ -34,7 +34,7 @@ ISO_DATE = r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 ISO_TIME = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?"
 ISO_ZONE = r"[zZ]|[+-][0-9]{2}(?::?[0-9]{2})?"
 
-_WIDE = Context(prec=2 * MAX_PRECISION)
+WIDE = Context(prec=2 * MAX_PRECISION)
 _TIMESTAMP = re.compile(rf"({ISO_DATE})(?:[ tT]({ISO_TIME}))?\s*({ISO_ZONE})?")
 
 
@@ -46,7 +46,7 @@ def number_literal(text: str) -> Lit:
             return Lit(str(value), INTEGER)
         if fits(value, BIGINT):
             return Lit(str(value), BIGINT)
-    value = _WIDE.create_decimal(text)
+    value = WIDE.create_decimal(text)
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int)
     scale = max(0, -exponent)
@@ -99,9 +99,9 @@ def converted(literal: Lit, type_: SqlType) -> Lit | None:
         return None
     if type_.name == "double precision":
         return Lit(_double_text(float(text)), type_)
-    value = _WIDE.create_decimal(text)
+    value = WIDE.create_decimal(text)
     if type_.is_integer:
-        whole = int(value.quantize(Decimal(1), ROUND_HALF_UP, _WIDE))
+        whole = int(value.quantize(Decimal(1), ROUND_HALF_UP, WIDE))
         return Lit(str(whole), type_) if fits(whole, type_) else None
     rounded = _to_scale(value, type_)
     return None if rounded is None else Lit(rounded, type_)
@@ -169,7 +169,7 @@ def _read_integer(text: str, type_: SqlType) -> str:
 def _read_numeric(text: str, type_: SqlType) -> str:
     if not re.fullmatch(NUMBER, text.strip()):
         raise invalid_input(type_, text)
-    rounded = _to_scale(_WIDE.create_decimal(text.strip()), type_)
+    rounded = _to_scale(WIDE.create_decimal(text.strip()), type_)
     if rounded is None:
         raise DataError("numeric field overflow", sqlstate="22003")
     return rounded
@@ -258,7 +258,7 @@ def _to_scale(value: Decimal, type_: SqlType) -> str | None:
     """`value` rounded half away from zero to the type's scale, or None if it does not fit."""
     precision, scale = type_.decimal
     try:
-        rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE)
+        rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, WIDE)
     except InvalidOperation:
         return None
     if rounded.adjusted() >= precision - scale and rounded != 0:

@@ -52,6 +52,11 @@ def java_pattern(pattern: str, *, ignore_case: bool = False, match_used: bool = 
     return f"(?s{'i' if ignore_case else ''}){made}"
 
 
+def matches_nothing(java: str) -> bool:
+    """Whether the pattern (of `java_pattern`) finds a match without a character."""
+    return re.search(java.replace("\\z", "\\Z"), "") is not None
+
+
 def java_replacement(text: str, shift: int = 0) -> str:
     r"""PostgreSQL's `\1` and `\&` as Java's `$1` and `$0`; groups are numbered from `shift`."""
     out, characters = "", iter(text)

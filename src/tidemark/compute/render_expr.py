@@ -80,6 +80,13 @@ def error(expr: Expr, column: Column) -> str | None:
         case Cast(arg=arg, type=type_):
             rule = rule_for(arg.type, type_)
             args, fails = (arg,), rule.fails if rule else ()
+    return call_error(expr, args, fails, column)
+
+
+def call_error(
+    expr: Expr, args: tuple[Expr, ...], fails: tuple[Failure, ...], column: Column
+) -> str | None:
+    """The error of an argument, or else that of the call itself."""
     own = _own_error(expr, args, fails, column)
     return _first([*(error(arg, column) for arg in args), own])
 
@@ -109,10 +116,12 @@ def _own_error(
 
 def _ruled_out(failure: Failure, args: tuple[Expr, ...]) -> bool:
     """True for a failure that a constant argument excludes: `x / 2`, `name LIKE 'a%'`."""
-    if len(args) < 2 or not isinstance(args[1], Lit) or args[1].value is None:
+    at = 2 if failure.when == "{2} = 0" else 1
+    decides = args[at] if len(args) > at else None
+    if not isinstance(decides, Lit) or decides.value is None:
         return False
-    text = args[1].value
-    if failure.when == "{1} = 0":
+    text = decides.value
+    if failure.when in ("{1} = 0", "{2} = 0"):
         return any(digit in "123456789" for digit in text.lower().partition("e")[0])
     return "LIKE pattern" in failure.message and not text.endswith("\\")
 

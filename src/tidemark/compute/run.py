@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.compute.delta import body_sql
 from tidemark.compute.expr import Col
-from tidemark.compute.groups import group_sql
-from tidemark.compute.reduce import first_sql, reduce_sql
-from tidemark.compute.shape import Block, Reduction, Shape, Temporal
+from tidemark.compute.queries import tail_sql
+from tidemark.compute.reduce import first_sql
+from tidemark.compute.shape import Block, Reduction, Shape
 from tidemark.persist import ERR
 from tidemark.spark.frames import local_frame
 from tidemark.spark.prepared import NotPreparable, Prepared, preparable
@@ -39,14 +39,6 @@ PREPARE_AFTER = 3
 
 RANK, COUNT = "_t", "_d"
 RANKED = (pa.field(RANK, pa.int32()), pa.field(COUNT, pa.int64()))
-
-
-def tail_sql(shape: Shape, *, small: bool) -> str | None:
-    """The second query of a tick, if there is one."""
-    if shape.tail is None or isinstance(shape.tail, Temporal):
-        return None
-    make = reduce_sql if isinstance(shape.tail, Reduction) else group_sql
-    return make(shape, small=small)
 
 
 class Runner:

@@ -2,7 +2,8 @@
 
 `TABLE_FUNCTIONS` is the whole list. Each says which arguments it takes, which columns it makes,
 and how it is written in Spark SQL: as an array with an element per row, a struct where there is
-more than one column. The array is NULL or empty where there are no rows; it never raises.
+more than one column. The array is NULL or empty where there are no rows; it does not raise where
+none of `fails` is the case.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tidemark.compute.casts import cast, castable, common_type
-from tidemark.compute.expr import Expr, Lit
+from tidemark.compute.casts import Failure, cast, castable, common_type
+from tidemark.compute.expr import Call, Expr, Lit
 from tidemark.compute.intervals import INTERVAL, interval_of
 from tidemark.compute.literals import UNKNOWN
+from tidemark.compute.regex import java_pattern, matches_nothing
+from tidemark.compute.render_expr import call_error
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import (
     BIGINT,
@@ -39,6 +42,7 @@ class TableFunction:
     columns: Callable[[Args], tuple[Column, ...]]
     array: str
     """Template: {0}, {1} ... are the arguments."""
+    fails: tuple[Failure, ...] = ()
 
 
 def typed_call(name: str, args: Args) -> tuple[str, Args, tuple[Column, ...]]:
@@ -52,7 +56,7 @@ def typed_call(name: str, args: Args) -> tuple[str, Args, tuple[Column, ...]]:
     typed = function.typed(args)
     if typed is None:
         types = ", ".join(arg.type.name for arg in args)
-        name = name.removesuffix(" by time")
+        name = as_call(name, args).fn
         raise SqlError(
             f"function {name}({types}) does not exist",
             hint="no function takes these types; an explicit cast may help",
@@ -61,12 +65,26 @@ def typed_call(name: str, args: Args) -> tuple[str, Args, tuple[Column, ...]]:
     return name, typed, function.columns(typed)
 
 
-def generator(name: str, texts: Sequence[str], made: int) -> str:
-    """The Spark generator for a LATERAL VIEW; `made` tells if the rows are numbered as well."""
-    function, texts = TABLE_FUNCTIONS[name], list(texts)
-    if name == "generate_series" and len(texts) == 2:
-        texts.append("1")
-    array = function.array.format(*texts)
+def as_call(name: str, args: Args) -> Call:
+    """The call as an expression: to be spelled, and to ask for its columns."""
+    return Call(name.removesuffix(_BY_TIME.removeprefix("generate_series")), args, args[0].type)
+
+
+def rows_error(name: str, args: Args, column: Callable[[int], str]) -> str | None:
+    """The error of a call per row as Spark SQL, or None if it cannot fail."""
+    return call_error(as_call(name, args), args, TABLE_FUNCTIONS[name].fails, column)
+
+
+def generator(
+    name: str, texts: Sequence[str], made: int, failed: str | None, instead: str = "array(NULL)"
+) -> str:
+    """The Spark generator for a LATERAL VIEW; `made` tells if the rows are numbered as well.
+
+    Where the call has `failed` there is one row, of nulls, or whatever `instead` gives.
+    """
+    array = TABLE_FUNCTIONS[name].array.format(*texts)
+    if failed is not None:
+        array = f"CASE WHEN ({failed}) IS NOT NULL THEN {instead} ELSE {array} END"
     width = 2 if name in _PAIRS else 1
     if made == width:
         return f"inline({array})" if width > 1 else f"explode({array})"
@@ -86,7 +104,7 @@ def _series(args: Args) -> Args | None:
     typed = tuple(cast(arg, type_) for arg in args)
     if len(typed) == 3 and isinstance(typed[2], Lit) and typed[2].value == "0":
         raise SqlError("step size cannot equal zero", sqlstate="22023")
-    return typed
+    return typed if len(typed) == 3 else (*typed, Lit("1", type_))
 
 
 def _time_series(args: Args) -> Args | None:
@@ -118,6 +136,24 @@ def _takes(*types: SqlType) -> Callable[[Args], Args | None]:
     return typed
 
 
+def _split(args: Args) -> Args | None:
+    """The text, and the pattern as Java has it."""
+    typed = _takes(TEXT, TEXT)(args)
+    if typed is None:
+        return None
+    text, pattern = typed
+    if not isinstance(pattern, Lit) or pattern.value is None:
+        raise Unsupported("a regular expression that is not a constant is not supported")
+    java = java_pattern(pattern.value, match_used=True)
+    if matches_nothing(java):
+        raise Unsupported(
+            f"regexp_split_to_table by {pattern.value!r}, which matches the empty text, is not"
+            " supported",
+            hint="for the characters of a text: unnest(string_to_array(text, NULL))",
+        )
+    return text, Lit(java, TEXT)
+
+
 def _array(args: Args) -> Args | None:
     return args if len(args) == 1 and args[0].type.element is not None else None
 
@@ -132,9 +168,22 @@ def _element(args: Args) -> tuple[Column, ...]:
     return (Column("unnest", element),)
 
 
+def _no_object(message: str) -> Failure:
+    return Failure("left({0}, 1) <> '{{'", f"'{message}'")
+
+
 _VARIANTS = "try_cast(try_parse_json({0}) AS ARRAY<VARIANT>)"
 _ENTRIES = "map_entries(try_cast(try_parse_json({0}) AS MAP<STRING, VARIANT>))"
 _VALUE = Column("value", JSONB)
+MOST_ROWS = 10_000_000
+"""Of one call: an array of more would not fit into memory."""
+
+_NO_STEP = Failure("{2} = 0", "'step size cannot equal zero'")
+_TOO_MANY = f"'generate_series of more than {MOST_ROWS} rows'"
+_NO_ARRAY = tuple(
+    Failure(f"left({{0}}, 1) {test}", f"'cannot extract elements from {what}'")
+    for test, what in (("= '{{'", "an object"), ("NOT IN ('[', '{{')", "a scalar"))
+)
 _PAIRS = ("jsonb_each", "jsonb_each_text")
 _BY_TIME = "generate_series by time"
 """Not for users: generate_series of moments, with the step in seconds."""
@@ -146,37 +195,51 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
         # Spark's sequence counts down by itself, and raises where the step leads away.
         "CASE WHEN ({2} > 0 AND {0} <= {1}) OR ({2} < 0 AND {0} >= {1})"
         " THEN sequence({0}, {1}, {2}) END",
+        (
+            _NO_STEP,
+            Failure(f"(CAST({{1}} AS DOUBLE) - {{0}}) / {{2}} >= {MOST_ROWS}", _TOO_MANY),
+        ),
     ),
     _BY_TIME: TableFunction(
         _time_series,
         lambda args: (Column("generate_series", args[0].type),),
         "CASE WHEN ({2} > 0 AND {0} <= {1}) OR ({2} < 0 AND {0} >= {1})"
         " THEN sequence({0}, {1}, make_dt_interval(0, 0, 0, {2})) END",
+        (Failure(f"timestampdiff(SECOND, {{0}}, {{1}}) / {{2}} >= {MOST_ROWS}", _TOO_MANY),),
     ),
     "unnest": TableFunction(_array, _element, "{0}"),
     "jsonb_array_elements": TableFunction(
-        _takes(JSONB), _makes(_VALUE), f"transform({_VARIANTS}, v -> to_json(v))"
+        _takes(JSONB), _makes(_VALUE), f"transform({_VARIANTS}, v -> to_json(v))", _NO_ARRAY
     ),
     "jsonb_array_elements_text": TableFunction(
         _takes(JSONB),
         _makes(Column("value", TEXT)),
         f"transform({_VARIANTS}, v -> try_cast(v AS STRING))",
+        _NO_ARRAY,
     ),
     "jsonb_each": TableFunction(
         _takes(JSONB),
         _makes(Column("key", TEXT), _VALUE),
         f"transform({_ENTRIES}, e -> struct(e.key AS key, to_json(e.value) AS value))",
+        (_no_object("cannot call jsonb_each on a non-object"),),
     ),
     "jsonb_each_text": TableFunction(
         _takes(JSONB),
         _makes(Column("key", TEXT), Column("value", TEXT)),
         f"transform({_ENTRIES}, e -> struct(e.key AS key, try_cast(e.value AS STRING) AS value))",
+        (_no_object("cannot call jsonb_each_text on a non-object"),),
     ),
     "jsonb_object_keys": TableFunction(
-        _takes(JSONB), _makes(Column("jsonb_object_keys", TEXT)), "json_object_keys({0})"
+        _takes(JSONB),
+        _makes(Column("jsonb_object_keys", TEXT)),
+        "json_object_keys({0})",
+        (
+            Failure("left({0}, 1) = '['", "'cannot call jsonb_object_keys on an array'"),
+            _no_object("cannot call jsonb_object_keys on a scalar"),
+        ),
     ),
     "regexp_split_to_table": TableFunction(
-        _takes(TEXT, TEXT),
+        _split,
         _makes(Column("regexp_split_to_table", TEXT)),
         "split({0}, {1}, -1)",
     ),

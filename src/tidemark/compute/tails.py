@@ -32,6 +32,9 @@ from tidemark.types import BIGINT, BOOLEAN, TEXT, Column, SqlType, arrow_schema
 
 BUCKET_MS = 4_096
 
+MOST_BUCKETS = 10_000
+"""That are looked up, unless more than that is pending: half a day of them."""
+
 
 class Kept(NamedTuple):
     """A shard of state: its columns, and how it is arranged."""
@@ -247,8 +250,11 @@ class Timing:
         first, last = max(lower, 0) // BUCKET_MS, (over.upper - 1) // BUCKET_MS
         if over.prior < 0:
             first, last = 0, -1
-        buckets = pa.table({"bucket": pa.array(np.arange(first, last + 1), pa.int64())})
-        found = pending.lookup(buckets, over.prior)
+        if last - first > max(pending.rows, MOST_BUCKETS):
+            found = pending.everything(over.prior)
+        else:
+            buckets = pa.table({"bucket": pa.array(np.arange(first, last + 1), pa.int64())})
+            found = pending.lookup(buckets, over.prior)
         chosen = pc.and_(pc.greater_equal(found["at"], lower), pc.less(found["at"], over.upper))
         return found.filter(chosen).select(names)
 

@@ -42,28 +42,32 @@ class Flow:
         self.users = 0
         self._make = make
         self._lock = threading.Lock()
-        self._as_of: int | None = None
+        self._as_of = 0
+        self._started = False
 
     def start(self, as_of: int) -> None:
         with self._lock, self._afresh():
-            if self._as_of is None:
-                self.dataflow.start(as_of)
-                self._as_of = as_of
+            self._start(as_of)
 
     def advance(self, upper: Frontier) -> None:
         with self._lock, self._afresh():
+            self._start(self._as_of)  # Again, if it was made again.
             while self.dataflow.lower < upper:
                 self.dataflow.tick(upper)
+
+    def _start(self, as_of: int) -> None:
+        if not self._started:
+            self.dataflow.start(as_of)
+            self._as_of, self._started = as_of, True
 
     @contextmanager
     def _afresh(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
+            self._started = False
             self.dataflow.stop()
             self.dataflow = self._make()
-            if self._as_of is not None:
-                self.dataflow.start(self._as_of)
             raise
 
 
@@ -152,11 +156,17 @@ class View:
         self._flows = flows
         self._inputs = [flows.client.open_reader(shard) for shard in inputs.values()]
         self._shards = {**inputs, **shards_between(id_, plan, owners or {})}
-        self._below = [
-            flows.acquire(piece, self._shards, (owners or {}).get(piece.id, id_)) for piece in below
-        ]
-        state = owned(id_, last.id)
-        self._last = flows.dataflow(id_, last, self._shards, output=output, state=state)
+        self._below: list[Flow] = []
+        try:
+            for piece in below:
+                owner = (owners or {}).get(piece.id, id_)
+                self._below.append(flows.acquire(piece, self._shards, owner))
+            state = owned(id_, last.id)
+            self._last = flows.dataflow(id_, last, self._shards, output=output, state=state)
+        except BaseException:
+            for flow in self._below:
+                flows.release(flow)
+            raise
 
     @property
     def lower(self) -> Frontier:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemark.compute.fragments import fragments_of
 from tidemark.compute.optimise import keys_of, optimised
 from tidemark.compute.plan import Get, Plan
+from tidemark.compute.queries import check_maintainable
 from tidemark.compute.sql import plan_query
 from tidemark.control import kafka
 from tidemark.control import statements as s
@@ -154,7 +154,7 @@ async def _create_materialized_view(
     check_cluster(statement.cluster)
     plan, depends = _planned(coordinator, statement)
     check_columns(plan.columns)
-    fragments_of(plan)  # Refuses, with the reason, what cannot be maintained.
+    check_maintainable(plan)
 
     def make(id_: str, name: str) -> Item:
         return Item(

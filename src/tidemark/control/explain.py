@@ -20,7 +20,7 @@ from tidemark.compute.plan import (
     Reduce,
     inputs_of,
 )
-from tidemark.compute.run import tail_sql
+from tidemark.compute.queries import tail_sql
 from tidemark.compute.shape import Reduction, Shape, Temporal, Top, Whole, Windowed
 from tidemark.compute.spell import spelled
 from tidemark.compute.tails import tail_of

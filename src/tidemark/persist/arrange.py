@@ -57,7 +57,7 @@ from tidemark.persist.layout import (
     write,
 )
 from tidemark.persist.read import overlapping
-from tidemark.persist.updates import ERR, META_FIELDS, TIME, consolidate
+from tidemark.persist.updates import ERR, META_FIELDS, TIME, consolidate, split_errors
 
 log = structlog.get_logger("persist")
 
@@ -158,6 +158,13 @@ class Arrangement:
         """
         with self._lock:
             return self._intact(lambda: self._lookup(keys, as_of))
+
+    def everything(self, as_of: int) -> pa.Table:
+        """All rows up to `as_of`, as look-ups give them: for who would ask for more keys than
+        there are."""
+        found = self._reader.snapshot(as_of)
+        found = found if self._layout.errors else split_errors(found)[0]
+        return shaped(found, pa.schema([*self._row_schema(), META_FIELDS[1]]))
 
     def heads(self, keys: pa.Table, counts: np.ndarray, as_of: int, *, last: bool) -> pa.Table:
         """For each key at least the `counts` first (or last) live rows of its group.

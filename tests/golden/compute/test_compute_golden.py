@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 
 from batches import check_view
 from scenarios import check_scenario, scenarios_beside
-from tidemark.compute import run
+from tidemark.compute import queries, run
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.delta import body_sql, probes
 from tidemark.compute.fixpoint import Recursion
@@ -64,7 +64,7 @@ MOST_ROUNDS = 12
 """Rounds of a recursion that are looked at: more than any scenario needs."""
 
 _UPDATE = re.compile(r"(?:(\d+) )?([+-]\d+) (\w+) (?:\((.*)\)|error '(.*)')")
-_WORDS = {"null": None, "true": True, "false": False}
+_WORDS = {"null": None, "true": True, "false": False, "nan": float("nan"), "infinity": float("inf")}
 
 
 @pytest.mark.parametrize("path", scenarios_beside(__file__), ids=lambda path: path.name)
@@ -262,7 +262,7 @@ def _described(name: str, fragment: Fragment) -> list[str]:
     body = ["columns as they are"]
     if not all(map(run._is_plain, shape.blocks)):
         body = body_sql(shape, small=True).split("\n")
-    tail = run.tail_sql(shape, small=True)
+    tail = queries.tail_sql(shape, small=True)
     lines += ["  body", *(f"    {line}" for line in body)]
     if tail is not None:
         lines += ["  tail", *(f"    {line}" for line in tail.split("\n"))]

@@ -89,19 +89,23 @@ TEXTS: Table = {
     "concat": (Overload("text ...", TEXT, "concat_ws('', {all})"),),
     "concat_ws": (Overload("text text ...", TEXT, "concat_ws({0}, {rest})"),),
     "lpad": (
-        Overload("text integer", TEXT, "lpad({0}, greatest({1}, 0), ' ')"),
-        Overload("text integer text", TEXT, "lpad({0}, greatest({1}, 0), {2})"),
+        Overload("text integer", TEXT, "lpad({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END, ' ')"),
+        Overload(
+            "text integer text", TEXT, "lpad({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END, {2})"
+        ),
     ),
     "rpad": (
-        Overload("text integer", TEXT, "rpad({0}, greatest({1}, 0), ' ')"),
-        Overload("text integer text", TEXT, "rpad({0}, greatest({1}, 0), {2})"),
+        Overload("text integer", TEXT, "rpad({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END, ' ')"),
+        Overload(
+            "text integer text", TEXT, "rpad({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END, {2})"
+        ),
     ),
     "repeat": (
         Overload(
             "text integer",
             TEXT,
             "CASE WHEN CAST(octet_length({0}) AS BIGINT) * {1} < 268435456L"
-            " THEN repeat({0}, greatest({1}, 0)) END",
+            " THEN repeat({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END) END",
             (Failure("{v} IS NULL", "'requested length too large'"),),
         ),
     ),

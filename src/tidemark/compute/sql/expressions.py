@@ -445,11 +445,18 @@ class Expressions:
             nulls_first = ordered.args.get("nulls_first")
             # Nulls are the largest values: only what differs from that needs saying.
             told = None if nulls_first in (None, descending) else bool(nulls_first)
-            expr = settled(self.plan(ordered.this))
-            if expr.type == JSONB:
-                raise Unsupported("ORDER BY jsonb is not supported", hint="order by parts of it")
+            expr = sortable(settled(self.plan(ordered.this)))
             found.append(Order(expr, descending, told))
         return tuple(found)
+
+
+def sortable(expr: Expr) -> Expr:
+    """`expr` of an ORDER BY; refused where our order of its values is not PostgreSQL's."""
+    if expr.type == JSONB:
+        raise Unsupported("ORDER BY jsonb is not supported", hint="order by parts of it")
+    if expr.type.element is not None:
+        raise Unsupported("ORDER BY an array is not supported", hint="order by its elements")
+    return expr
 
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:

@@ -16,7 +16,7 @@ from tidemark.compute.plan import Finish, OrderBy, Plan, TopK
 from tidemark.compute.sql.context import Context
 from tidemark.compute.sql.correlation import narrowed
 from tidemark.compute.sql.dialect import identifier
-from tidemark.compute.sql.expressions import Expressions
+from tidemark.compute.sql.expressions import Expressions, sortable
 from tidemark.compute.sql.scope import Scope
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import BIGINT
@@ -46,7 +46,7 @@ def ordered_as(node: exp.Expr, expr: Expr) -> Ordered:
     descending, nulls_first = bool(node.args.get("desc")), node.args.get("nulls_first")
     # Nulls are the largest values: only what differs from that needs saying.
     said = None if nulls_first in (None, descending) else bool(nulls_first)
-    return Ordered(expr, descending, said)
+    return Ordered(sortable(expr), descending, said)
 
 
 def limited(

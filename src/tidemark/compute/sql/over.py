@@ -223,6 +223,11 @@ def _frame(
         raise SqlError(
             f"frame starting from {where} row cannot have preceding rows", sqlstate="42P20"
         )
+    if start_place > end_place:
+        raise Unsupported(
+            "a window's frame that is always empty is not supported",
+            hint="of two bounds on the same side, the one that is farther back comes first",
+        )
     if kind == "RANGE" and not order_by:
         return None  # all rows of a partition are peers
     text = f"{kind} BETWEEN {start} AND {end}"

@@ -55,7 +55,7 @@ from tidemark.compute.sql.output_names import output_name
 from tidemark.compute.sql.renaming import check_distinct_names, renamed
 from tidemark.compute.sql.scope import Resolver, Scope
 from tidemark.compute.sql.set_operations import combined
-from tidemark.compute.sql.subqueries import Pending
+from tidemark.compute.sql.subqueries import ROWS_BASE, Pending
 from tidemark.compute.sql.values import rows_plan, values_plan
 from tidemark.compute.sql.windows import WINDOW_BASE, WindowCall, with_windows
 from tidemark.errors import SqlError, Unsupported
@@ -364,6 +364,11 @@ class _Select:
                     )
                 if WINDOW_BASE <= part.index < WINDOW_BASE + len(self.windows):
                     raise SqlError("window functions are not allowed in GROUP BY", sqlstate="42P20")
+                if part.index == ROWS_BASE:
+                    raise Unsupported(
+                        "grouping by a set-returning function of the select list is not supported",
+                        hint="write it in FROM and group by its column",
+                    )
         return item.expr
 
     def _orders(self, items: list[Item]) -> list[Ordered]:
