@@ -256,6 +256,9 @@ SELECT a, generate_series(1, a) FROM t
 SELECT generate_series(1, 3) + 1 AS x ORDER BY x DESC LIMIT 2
 SELECT a, (SELECT sum(g) FROM generate_series(1, t.a) g) FROM t
 SELECT s.p FROM t, regexp_split_to_table(t.b, 'x') AS s(p)
+SELECT s.p FROM regexp_split_to_table('a1b22c', '[0-9]+') AS s(p)
+SELECT t.a, g FROM t, generate_series(1, t.a) g WHERE g + 1 = t.a + 0
+SELECT a, e FROM t, unnest(string_to_array('1,2,3', ',')) e WHERE e::int = t.a
 SELECT a, row_number() OVER (ORDER BY a, b, c) FROM t
 SELECT a, sum(c) OVER (PARTITION BY b) FROM t
 SELECT a, rank() OVER (PARTITION BY b ORDER BY c DESC) AS r FROM t ORDER BY r, a LIMIT 4
@@ -342,12 +345,41 @@ RECURSIVE = {
     ),
 }
 
-ERRORS = """
+ERRORS = {
+    "more than one row returned by a subquery used as an expression": """
 SELECT a, (SELECT d FROM u WHERE u.a = t.a) FROM t
 SELECT (SELECT a FROM t)
 SELECT a FROM t WHERE a = (SELECT u.a FROM u WHERE u.a <= t.a)
 SELECT (SELECT f FROM u WHERE u.a = t.a) FROM t
-"""
+""",
+    "step size cannot equal zero": """
+SELECT generate_series(1, 5, a - 2) FROM t
+SELECT g FROM t, generate_series(1, 5, t.a - 2) g WHERE g > 100
+""",
+    "division by zero": """
+SELECT generate_series(1, 10 / (a - 1)) FROM t
+SELECT t.a FROM t LEFT JOIN u ON t.a = u.a AND 10 / (t.a - 1) > 2
+SELECT t.a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a AND 10 / (t.a - 1) > 2)
+""",
+    "cannot extract elements from an object": """
+SELECT e FROM t, jsonb_array_elements(('{"a": ' || a || '}')::jsonb) e
+""",
+    "cannot extract elements from a scalar": """
+SELECT e FROM t, jsonb_array_elements_text((a::text)::jsonb) e
+""",
+    "cannot call jsonb_each on a non-object": """
+SELECT key FROM t, jsonb_each((a::text)::jsonb) e
+""",
+    "cannot call jsonb_each_text on a non-object": """
+SELECT key FROM t, jsonb_each_text(('[' || a || ']')::jsonb) e
+""",
+    "cannot call jsonb_object_keys on an array": """
+SELECT k FROM t, jsonb_object_keys(('[' || a || ']')::jsonb) k
+""",
+    "cannot call jsonb_object_keys on a scalar": """
+SELECT k FROM t, jsonb_object_keys((a::text)::jsonb) k
+""",
+}
 
 
 class Catalog:
@@ -418,9 +450,13 @@ def test_recursion(session: SparkSession, postgres: psycopg.Connection, sql: str
     assert ours(session, sql) == theirs(postgres, RECURSIVE[sql])
 
 
-@pytest.mark.parametrize("sql", ERRORS.strip().splitlines())
-def test_errors(session: SparkSession, postgres: psycopg.Connection, sql: str) -> None:
-    message = "more than one row returned by a subquery used as an expression"
+@pytest.mark.parametrize(
+    ("message", "sql"),
+    [(message, sql) for message, text in ERRORS.items() for sql in text.strip().splitlines()],
+)
+def test_errors(
+    session: SparkSession, postgres: psycopg.Connection, message: str, sql: str
+) -> None:
     with pytest.raises(psycopg.Error, match=message):
         theirs(postgres, sql)
     with pytest.raises(PySparkException, match=message):

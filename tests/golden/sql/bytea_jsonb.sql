@@ -44,7 +44,7 @@ SELECT id, b::text, j::text, b::text::bytea = b AS b, j::text::jsonb = j AS j FR
   4 | \x           | null                      | t | t
 (4 rows)
 
-SELECT j, count(*) FROM bj GROUP BY j ORDER BY j;
+SELECT j, count(*) FROM bj GROUP BY j ORDER BY j::text;
 ----
              j             | count
 ---------------------------+-------

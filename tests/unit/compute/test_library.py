@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemark.compute import maintain
+from tidemark.compute import dataflow, maintain
 from tidemark.compute.definition import all_defined, defined, drop
 from tidemark.errors import (
     AsOfBeforeSince,
@@ -20,7 +20,7 @@ from tidemark.errors import (
     Unsupported,
 )
 from tidemark.frontier import Frontier
-from tidemark.persist import DIFF, PersistClient, WriteHandle, as_updates
+from tidemark.persist import DIFF, PersistClient, ReadHandle, WriteHandle, as_updates
 from tidemark.persist.updates import row_names
 from tidemark.types import (
     BIGINT,
@@ -208,6 +208,9 @@ def test_queries_that_are_refused(client: PersistClient, view):
         view(dialect="oracle")
     with pytest.raises(SqlError, match="reserved"):
         view("SELECT id AS _id FROM orders")
+    frame = "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING"
+    with pytest.raises(Unsupported, match="use a frame of ROWS"):
+        view(f"SELECT first_value(id) OVER (ORDER BY id {frame}) AS x FROM orders")
     append(client, "odd", [(1, 2)], at=5, schema=pa.schema([("a", pa.int8()), ("b", pa.int64())]))
     with pytest.raises(Unsupported, match="column a of shard odd: Arrow type int8"):
         view("SELECT b FROM odd", inputs={"odd": "odd"})
@@ -269,3 +272,94 @@ def test_a_join_of_fragments(client: PersistClient, view):
     assert all(hold.startswith("dataflow-view-by-region-1") for hold in client.state("o").holds)
     drop(client, "by-region")
     assert not client.state("o").holds
+
+
+def test_dropping_leaves_views_with_longer_names_alone(client: PersistClient, view):
+    append(client, "o", [(1, "a", 10)], at=5)
+    deep = "SELECT max(n) AS most FROM (SELECT region, count(*) AS n FROM orders GROUP BY region) x"
+    with view(deep, output="report") as first, view(deep, output="report-1-daily") as second:
+        first.catch_up()
+        second.catch_up()
+        drop(client, "report")
+        assert [each.output for each in all_defined(client)] == ["report-1-daily"]
+        append(client, "o", [(2, "a", 1)], at=6)
+        second.catch_up()
+    assert contents(client, "report-1-daily", 6) == {(2,): 1}
+    assert not any(hold.startswith("dataflow-view-report-1-f") for hold in client.state("o").holds)
+    assert any("report-1-daily" in hold for hold in client.state("o").holds)
+
+
+def test_a_long_backlog_is_read_in_pieces(
+    client: PersistClient, view, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dataflow, "MAX_TIMES", 4)
+    append(client, "o", [(0, "a", 1)], at=5)
+    with view() as following:
+        following.catch_up()
+        for at in range(6, 18):
+            append(client, "o", [(at, "a", 1)], at=at)
+        read: list[int] = []
+        updates = ReadHandle.updates
+
+        def watched(reader: ReadHandle, lower: Frontier, upper: Frontier) -> pa.Table:
+            found = updates(reader, lower, upper)
+            read.extend([found.num_rows] if reader.shard_id == "o" else [])
+            return found
+
+        monkeypatch.setattr(ReadHandle, "updates", watched)
+        following.catch_up()
+    assert max(read) == 4, read
+    assert contents(client, "by-region", 17) == {("a", 13, 13): 1}
+
+
+def test_time_may_pass_all_at_once(client: PersistClient, view):
+    """A source that begins with the clock at zero and goes on today: decades of nothing."""
+    schema = pa.schema([("id", pa.int64()), ("until", pa.int64())])
+    today = 1_790_000_000_000
+    append(client, "t", [(1, 10), (2, today - 5), (3, today + 5)], at=0, schema=schema)
+    sql = "SELECT id FROM t WHERE mz_now() < until"
+    with view(sql, inputs={"t": "t"}, as_of=0) as kept:
+        kept.catch_up()
+        append(client, "t", [], at=today, schema=schema)
+        kept.catch_up()
+        assert contents(client, "by-region", 9) == {(1,): 1, (2,): 1, (3,): 1}
+        assert contents(client, "by-region", 10) == {(2,): 1, (3,): 1}
+        assert contents(client, "by-region", today) == {(3,): 1}
+
+
+def test_a_large_hydration_goes_on_where_it_was_cut_short(
+    client: PersistClient, view, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dataflow, "LARGE_ROWS", 0)
+    append(client, "o", [(n, "ab"[n % 2], n) for n in range(100)], at=5)
+    query = "SELECT region, count(*) AS n, max(amount) AS most FROM orders GROUP BY region"
+
+    class Cut(Exception):
+        pass
+
+    def cut(name: str) -> None:
+        if name == "dataflow.large-acc-written":
+            raise Cut
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dataflow, "reached", cut)
+        with pytest.raises(Cut), view(query) as first:
+            first.catch_up()
+    (done,) = [s for s in client.consensus.keys() if s.endswith("-acc")]  # noqa: SIM118
+    parts = [*client.state(done).parts]
+    with view(query) as second, monkeypatch.context() as patched:
+        patched.setattr(ReadHandle, "snapshot", None)  # Nothing comes through this process.
+        second.catch_up()
+    assert [*client.state(done).parts] == parts
+    assert contents(client, "by-region", 5) == {("a", 50, 98): 1, ("b", 50, 99): 1}
+
+
+def test_numbers_of_many_digits(client: PersistClient, view):
+    """Bare numerics have sixteen decimals: with thirteen before them that is more than Python's
+    own decimals have digits."""
+    append(client, "o", [(1, "a", 10**12), (2, "b", 10**13)], at=5)
+    big = "(SELECT region, amount::numeric AS n FROM orders) x"
+    sql = f"SELECT region FROM {big} JOIN (VALUES (10000000000000::numeric)) v(m) ON n = m"
+    with view(f"{sql} WHERE n > 1000000000001 AND n IN (10000000000000, 2)") as kept:
+        kept.catch_up()
+    assert contents(client, "by-region", 5) == {("b",): 1}
