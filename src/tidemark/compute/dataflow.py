@@ -306,8 +306,8 @@ class Dataflow:
         stored = sum(self._client.state(r.shard_id).rows for r in self._inputs.values())
         log.info("hydrating", dataflow=self.id, as_of=as_of, stored_updates=stored)
         reached("dataflow.hydrating")
-        # Of a hydration that was cut short, some shards are there already.
-        done = {name for name, upper in uppers.items() if upper == self._lower}
+        # Some are there already: of a view that is replaced, or of a hydration that was cut short.
+        done = {name for name, sink in self._sinks.items() if self._is_done(sink, as_of)}
         if stored > LARGE_ROWS and not any(uppers[name].time for name in uppers.keys() - done):
             for name, sink in self._sinks.items():
                 sink.start(self._lower if name in done else Frontier.MIN)
@@ -326,6 +326,10 @@ class Dataflow:
             self._flush()
             self._arrange(as_of)
         log.info("hydrated", dataflow=self.id, as_of=as_of)
+
+    def _is_done(self, sink: Sink, as_of: int) -> bool:
+        since = self._client.state(sink.shard_id).since
+        return self._lower <= sink.upper and since <= Frontier(as_of)
 
     def _hydrate_large(self, as_of: int, done: Collection[str]) -> None:
         """The same queries with the leaves bound to snapshot scans, written by Spark's tasks; of

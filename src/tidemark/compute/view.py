@@ -161,7 +161,7 @@ class View:
             for piece in below:
                 owner = (owners or {}).get(piece.id, id_)
                 self._below.append(flows.acquire(piece, self._shards, owner))
-            state = owned(id_, last.id)
+            state = owned((owners or {}).get(last.id, id_), last.id)
             self._last = flows.dataflow(id_, last, self._shards, output=output, state=state)
         except BaseException:
             for flow in self._below:
@@ -244,6 +244,20 @@ def owners_of(id_: str, plan: Plan, known: Mapping[str, str]) -> dict[str, str]:
     return {piece.id: known.get(piece.id, id_) for piece in fragments_of(plan)[:-1]}
 
 
+def inherited(plan: Plan, id_: str, before: Plan, owners: Mapping[str, str]) -> dict[str, str]:
+    """Whom the state of a view's last fragment is named after, if that of the view `id_`, in whose
+    place it comes, is the same: then it goes on with that."""
+    last, other = fragments_of(plan)[-1], fragments_of(before)[-1]
+    return {last.id: owners.get(last.id, id_)} if last.id == other.id else {}
+
+
+def state_shards(id_: str, plan: Plan, owners: Mapping[str, str]) -> tuple[str, ...]:
+    """The shards in which a view's last fragment keeps its state."""
+    last = fragments_of(plan)[-1]
+    assert isinstance(last, Fragment)
+    return shards_kept(last, owned(owners.get(last.id, id_), last.id))[1:]
+
+
 def shards_between(id_: str, plan: Plan, owners: Mapping[str, str]) -> dict[str, str]:
     """The shards of what a view's fragments read of each other, by collection."""
     return {
@@ -262,10 +276,8 @@ class Keeping(NamedTuple):
 
 def keeping(id_: str, plan: Plan, owners: Mapping[str, str], client: PersistClient) -> Keeping:
     """All of it; other views may have some of that, too."""
-    *below, last = fragments_of(plan)
-    assert isinstance(last, Fragment)
-    found = Keeping({id_}, set(shards_kept(last, owned(id_, last.id))[1:]))
-    for piece in below:
+    found = Keeping({id_}, set(state_shards(id_, plan, owners)))
+    for piece in fragments_of(plan)[:-1]:
         owner = owners.get(piece.id, id_)
         found.dataflows.add(owned(owner, piece.id))
         fragments = [piece] if isinstance(piece, Fragment) else []

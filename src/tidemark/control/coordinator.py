@@ -18,7 +18,15 @@ from tidemark.clock import Clock
 from tidemark.compute.dataflow import holder_of
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.protocol import Configure, DataflowSpec, Peek, Status
-from tidemark.compute.view import Keeping, keeping, owners_of, release, shards_between
+from tidemark.compute.view import (
+    Keeping,
+    inherited,
+    keeping,
+    owners_of,
+    release,
+    shards_between,
+    state_shards,
+)
 from tidemark.control.catalog import (
     LOG_SHARD,
     SHARD,
@@ -327,9 +335,15 @@ class Coordinator:
                 )
             known = {k: v for each in self._maintained() for k, v in each.owners.items()}
             owners = owners_of(id_, plan, known)
+            if replaced is not None:
+                assert replaced.plan is not None
+                owners |= inherited(plan, replaced.id, replaced.plan, replaced.owners)
             # A fragment that runs already is read where it is, so it counts as an input.
-            between = shards_between(id_, plan, owners).values()
-            shared = [shard for shard in between if self.client.state(shard).upper.time]
+            there = [
+                *shards_between(id_, plan, owners).values(),
+                *state_shards(id_, plan, owners),
+            ]
+            shared = [shard for shard in there if self.client.state(shard).upper.time]
             claimed = [*shards.values(), *shared]
             as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
             item = msgspec.structs.replace(item, as_of=as_of, owners=owners)

@@ -110,7 +110,7 @@ SELECT min(b) FROM bj;
 SELECT j -> 'a' FROM bj;
 SELECT j::int FROM bj;
 SELECT b = j FROM bj;
-SELECT id::text::jsonb, ('x' || id::text)::bytea FROM bj ORDER BY id;
+SELECT id::text::jsonb, ('x' || id::text)::bytea FROM bj ORDER BY bj.id;
 SELECT ('{' || id::text)::jsonb FROM bj;
 ----
 ERROR:  operator does not exist: bytea || bytea

@@ -271,8 +271,14 @@ CREATE OR REPLACE VIEW mt_new AS SELECT 1 AS n;
 CREATE OR REPLACE VIEW mt_over AS SELECT n FROM mt_over;
 CREATE OR REPLACE MATERIALIZED VIEW other.mt_new AS SELECT k FROM mt_b;
 CREATE OR REPLACE MATERIALIZED VIEW IF NOT EXISTS mt_new AS SELECT 1 AS n;
+CREATE MATERIALIZED VIEW mt_having AS SELECT k, count(*) AS n, max(w) AS w FROM mt_b GROUP BY k;
+CREATE OR REPLACE MATERIALIZED VIEW mt_having AS SELECT k, count(*) AS n, max(w) AS w FROM mt_b GROUP BY k HAVING max(w) > 10;
 INSERT INTO mt_b VALUES (2, 79);
 SELECT * FROM mt_over;
+SELECT * FROM mt_having ORDER BY k;
+CREATE OR REPLACE MATERIALIZED VIEW mt_having AS SELECT k, max(w) + 1 AS more FROM mt_b GROUP BY k;
+SELECT * FROM mt_having ORDER BY k;
+DROP MATERIALIZED VIEW mt_having;
 SELECT count(*) FROM mt_new;
 ----
 CREATE MATERIALIZED VIEW
@@ -296,11 +302,27 @@ ERROR:  "mt_over" cannot be replaced by what reads it
 ERROR:  cannot create "other.mt_new": the only schema is tidemark.public
 ERROR:  syntax error at or near "NOT"
 HINT:  line 1, column 40
+CREATE MATERIALIZED VIEW
+CREATE MATERIALIZED VIEW
 INSERT 0 1
  n
 ---
  4
 (1 row)
+ k | n | w
+---+---+----
+ 1 | 2 | 70
+ 2 | 2 | 79
+(2 rows)
+CREATE MATERIALIZED VIEW
+ k | more
+---+------
+ 1 |   71
+ 2 |   80
+ 3 |    2
+ 7 |    3
+(4 rows)
+DROP MATERIALIZED VIEW
  count
 -------
      6
