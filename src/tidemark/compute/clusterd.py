@@ -35,7 +35,7 @@ from tidemark.compute.protocol import (
 )
 from tidemark.compute.view import Flows, View
 from tidemark.compute.warm import warm_up
-from tidemark.compute.worker import Worker, dataflow_worker, sink_worker, source_worker
+from tidemark.compute.worker import Worker, dataflow_worker, sink_worker, source_worker, stop_all
 from tidemark.errors import TidemarkError, Unavailable
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
@@ -71,10 +71,8 @@ class Replica:
         specs = {spec.id: spec for spec in (*wanted.sources, *wanted.dataflows, *wanted.sinks)}
         with self._lock:
             gone = {i: w for i, (spec, w) in self._workers.items() if specs.get(i) != spec}
-            for worker in gone.values():
-                worker.stopping.set()
-            for id_, worker in gone.items():
-                worker.stop()
+            stop_all(gone.values())
+            for id_ in gone:
                 del self._workers[id_]
             for id_, spec in specs.items():
                 if id_ not in self._workers:
@@ -88,11 +86,7 @@ class Replica:
 
     def stop(self) -> None:
         with self._lock:
-            workers = [worker for _, worker in self._workers.values()]
-            for worker in workers:
-                worker.stopping.set()
-            for worker in workers:
-                worker.stop()
+            stop_all(worker for _, worker in self._workers.values())
 
     def _start(self, spec: Spec) -> Worker:
         match spec:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from tidemark.clock import Clock
+from tidemark.clock import SYSTEM_CLOCK, Clock
 from tidemark.compute.protocol import Status
 from tidemark.compute.view import View
 from tidemark.errors import Fenced, TidemarkError
@@ -25,8 +25,21 @@ log = structlog.get_logger("worker")
 
 PAUSES = (0.2, 1.0, 5.0)
 LOOK_UP_EVERY = 0.5
+PATIENCE = 30.0
+"""Seconds that one may take to stop; what it does after that, nobody waits for."""
+
 MOST_SHOWN = 500
 """Characters of an error that a status shows."""
+
+
+def stop_all(workers: Iterable[Worker]) -> None:
+    """Stop them together: what all of them take is no longer than one may."""
+    workers = list(workers)
+    for worker in workers:
+        worker.stopping.set()
+    deadline = SYSTEM_CLOCK.monotonic() + PATIENCE
+    for worker in workers:
+        worker.stop(max(0.0, deadline - SYSTEM_CLOCK.monotonic()))
 
 
 class Worker:
@@ -53,9 +66,9 @@ class Worker:
             self.id, self.hydrated, self.ticks, self.error, self.failures, self.statistics
         )
 
-    def stop(self) -> None:
+    def stop(self, patience: float = PATIENCE) -> None:
         self.stopping.set()
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=patience)
 
     def healthy(self) -> None:
         self.error, self.failures = None, 0
