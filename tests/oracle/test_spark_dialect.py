@@ -36,6 +36,15 @@ QUERIES = {
     "concat": "SELECT id, concat(name, '-', id) AS c, ifnull(name, '?') AS n FROM people",
     "minus": "SELECT customer FROM orders MINUS SELECT id FROM people",
     "rollup": "SELECT customer, amount, count(*) AS n FROM orders GROUP BY customer, amount WITH ROLLUP",
+    "casts": """SELECT id, cast(amount / 4 - 1 AS int) AS i, cast(-amount * 0.7 AS bigint) AS b,
+                int(amount / 3) AS f, cast(cast(amount AS string) AS int) AS s, 1e1 * amount AS e
+                FROM orders""",
+    "texts": """SELECT id, regexp_replace(name, '[an]', '_') AS r, substring(name, 0, 2) AS s,
+                substr(name, 2) AS t, instr(name, 'n') AS i, isnull(name) AS n FROM people""",
+    "days": """SELECT id, date_add(since, 3) AS a, date_sub(since, id) AS s,
+               datediff(since, date '2020-01-01') AS d, to_date('2024-02-29') AS t FROM people""",
+    "counted": """SELECT customer, count_if(amount > 4) AS n, mean(amount) AS m FROM orders
+                  GROUP BY customer""",
     "first": "SELECT customer FROM orders ORDER BY customer, id LIMIT 2",
     "window": """SELECT id, row_number() OVER (PARTITION BY customer ORDER BY amount DESC, id) AS r
                  FROM orders""",

@@ -252,6 +252,11 @@ def _first_time(client: PersistClient, inputs: Mapping[str, str], as_of: AsOf) -
             f"the inputs can be read together from time {earliest} on, not at {as_of}",
             hint="begin later; 'earliest' is the earliest time there is",
         )
+    if as_of > newest:
+        raise InvalidUsage(
+            f"the inputs have come to time {newest}: a view cannot begin at {as_of} yet",
+            hint="'latest' is the latest time there is",
+        )
     return as_of
 
 

@@ -28,6 +28,7 @@ import structlog
 from tidemark.compute.dataflow import HOLD_EVERY_MS, distinct_times, holder_of, shards_kept
 from tidemark.compute.failpoints import reached
 from tidemark.compute.fragments import Fragment, Recursive, Round, round_of
+from tidemark.compute.plan import limit_reached
 from tidemark.compute.sink import Sink
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, PersistClient
@@ -248,7 +249,7 @@ class Recursion:
 
     @property
     def _complaint(self) -> str:
-        return f"recursion limit of {self._recursive.limit} reached"
+        return limit_reached(self._recursive.limit)
 
     def _unsettled_before(self) -> bool:
         """Whether the last round was not the fixpoint at the end of the interval before."""

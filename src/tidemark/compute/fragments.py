@@ -69,6 +69,7 @@ from tidemark.compute.shape import (
     Top,
     Windowed,
     plain_column,
+    prune_columns,
     reduction_of,
     tidy,
 )
@@ -286,7 +287,7 @@ class _Cutter:
             )
             for block in self._blocks(plan)
         )
-        return tuple(tidy(self._with_plain_keys(block)) for block in made)
+        return tuple(tidy(self._with_plain_keys(prune_columns(block))) for block in made)
 
     def _blocks(self, plan: Plan) -> tuple[Block, ...]:
         """Blocks that add up to `plan`, with its columns as outputs."""
@@ -492,7 +493,7 @@ def _temporal(predicate: Expr) -> tuple[tuple[Expr, Expr], tuple[Expr, ...]]:
             continue
         assert isinstance(part, Call)
         bound = part.args[1]
-        after = call("+", (bound, Lit("1", BIGINT)))
+        after = call("after it", (bound,))
         match part.fn:
             case ">=":
                 least.append(bound)

@@ -21,7 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.compute.batch import Relation, batch_sql
 from tidemark.compute.batch_text import names_of, view_of
-from tidemark.compute.plan import Binding, Let, LetRec, Local, Plan, inputs_of, with_inputs
+from tidemark.compute.plan import (
+    Binding,
+    Let,
+    LetRec,
+    Local,
+    Plan,
+    inputs_of,
+    limit_reached,
+    with_inputs,
+)
 from tidemark.errors import DataError
 from tidemark.spark.frames import SMALL_ROWS, local_frame
 from tidemark.types import Column
@@ -74,7 +83,7 @@ class Recursion:
             if rounds == plan.limit:
                 if plan.return_at_limit:
                     break
-                raise DataError(f"recursion limit of {plan.limit} reached")
+                raise DataError(limit_reached(rounds))
             changed = [self._renew(binding, held, inside) for binding in plan.bindings]
             if not any(changed):
                 break

@@ -314,7 +314,7 @@ def _infer_equalities(block: Block) -> Block:
     return msgspec.structs.replace(block, predicates=block.predicates + tuple(added))
 
 
-def _prune_columns(block: Block) -> Block:
+def prune_columns(block: Block) -> Block:
     """Leaves keep only the columns that something refers to."""
     used = set().union(*map(columns_of, block.expressions))
     moved: dict[int, int] = {}
@@ -359,5 +359,5 @@ def equals(left: Expr, right: Expr) -> Expr:
 RULES: tuple[Callable[[Block], Block], ...] = (
     _drop_repeated_predicates,
     _infer_equalities,
-    _prune_columns,
+    prune_columns,
 )

@@ -13,16 +13,22 @@ from tidemark.compute.plan import (
     Constant,
     Filter,
     Finish,
+    FlatMap,
     Get,
     Join,
+    OrderBy,
+    OuterJoin,
     Plan,
     Project,
     Reduce,
+    TopK,
+    Window,
     inputs_of,
 )
 from tidemark.compute.queries import tail_sql
 from tidemark.compute.shape import Reduction, Shape, Temporal, Top, Whole, Windowed
 from tidemark.compute.spell import spelled
+from tidemark.compute.table_functions import as_call
 from tidemark.compute.tails import tail_of
 
 
@@ -50,14 +56,39 @@ def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
             line = f"{pad}Reduce group by ({group}) aggregates ({aggs})"
             return [line, *plan_lines(input_, names, depth + 1)]
         case Finish(input=input_, order_by=orders, limit=limit, offset=offset):
-            by = ", ".join(f"#{o.index}{' desc' if o.descending else ''}" for o in orders)
-            line = f"{pad}Finish order by ({by}) limit {limit} offset {offset}"
+            line = f"{pad}Finish order by ({_orders(orders)}) limit {limit} offset {offset}"
             return [line, *plan_lines(input_, names, depth + 1)]
+        case OuterJoin(kind=kind, on=on):
+            what = f"{kind.capitalize()} join on {' AND '.join(map(spelled, on)) or 'true'}"
+            return [f"{pad}{what}", *_below(plan, names, depth)]
+        case FlatMap(fn=fn, args=args):
+            return [f"{pad}FlatMap {spelled(as_call(fn, args))}", *_below(plan, names, depth)]
+        case TopK(group=group, order_by=orders, limit=limit, offset=offset):
+            within = f"group by ({_places(group)}) " if group else ""
+            what = f"TopK {within}order by ({_orders(orders)}) limit {limit} offset {offset}"
+            return [f"{pad}{what}", *_below(plan, names, depth)]
+        case Window(partition=partition, order_by=orders, functions=functions):
+            made = ", ".join(
+                f"{each.fn}({', '.join(map(spelled, each.args))})"
+                + (f" {each.frame}" if each.frame else "")
+                for each in functions
+            )
+            what = f"Window partition by ({_places(partition)}) order by ({_orders(orders)}) {made}"
+            return [f"{pad}{what}", *_below(plan, names, depth)]
         case _:
-            below = [
-                line for side in inputs_of(plan) for line in plan_lines(side, names, depth + 1)
-            ]
-            return [f"{pad}{type(plan).__name__}", *below]
+            return [f"{pad}{type(plan).__name__}", *_below(plan, names, depth)]
+
+
+def _below(plan: Plan, names: dict[str, str], depth: int) -> list[str]:
+    return [line for side in inputs_of(plan) for line in plan_lines(side, names, depth + 1)]
+
+
+def _places(columns: tuple[int, ...]) -> str:
+    return ", ".join(f"#{column}" for column in columns)
+
+
+def _orders(orders: tuple[OrderBy, ...]) -> str:
+    return ", ".join(f"#{o.index}{' desc' if o.descending else ''}" for o in orders)
 
 
 Arranged = tuple[str, tuple[str, ...]]

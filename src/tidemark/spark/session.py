@@ -40,6 +40,9 @@ MIN_JAVA = 17
 AVRO_LIMIT = "-Dorg.apache.avro.limits.collectionItems.maxLength=4000000"
 """A damaged message may say that it is an array of billions: that must not cost the JVM."""
 
+STACK = "-Xss8m"
+"""Catalyst calls itself for every level of a plan, and a plan of many fragments has many."""
+
 MASTER_SECONDS = 5.0
 """How long a Spark master has to take a connection."""
 
@@ -71,6 +74,13 @@ COMMON = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Not Kafka: the connector's first interface makes a row of Java objects of each message.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    # Not as the session that we are given may have it: what our texts mean depends on these.
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.optimizer.disableHints": "false",
+    "spark.sql.crossJoin.enabled": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # Of equal keys in JSON the last counts, as in jsonb.
+    "spark.sql.variant.allowDuplicateKeys": "true",
     # Sort-merge joins in one partition need no exchange and no broadcast job.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
@@ -135,9 +145,9 @@ def start_spark(
             ("spark.driver.maxResultSize", "0"),
             (
                 "spark.driver.defaultJavaOptions",
-                f"{_log_options()} {AVRO_LIMIT} {java_options or _archive_options()}",
+                f"{_log_options()} {STACK} {AVRO_LIMIT} {java_options or _archive_options()}",
             ),
-            ("spark.executor.defaultJavaOptions", AVRO_LIMIT),
+            ("spark.executor.defaultJavaOptions", f"{STACK} {AVRO_LIMIT}"),
             ("spark.scheduler.mode", "FAIR"),
             ("spark.sql.codegen.cache.maxEntries", "5000"),
             ("spark.sql.catalogImplementation", "in-memory"),

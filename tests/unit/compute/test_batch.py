@@ -161,7 +161,7 @@ def test_generate_series(ask: Asker):
             Project(LEFT, (K,), ("k",)), "generate_series", args, (Column("g", INTEGER),)
         )
 
-    assert ask(series(K, lit(2))) == sort([(1, 1), (1, 2)] * 3 + [(2, 2)])
+    assert ask(series(K, lit(2), lit(1))) == sort([(1, 1), (1, 2)] * 3 + [(2, 2)])
     assert ask(series(lit(3), K, lit(-1))) == sort([(1, 3), (1, 2), (1, 1)] * 3 + [(2, 3), (2, 2)])
     assert ask(series(lit(3), K, lit(1))) == []
 

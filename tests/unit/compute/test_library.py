@@ -363,3 +363,41 @@ def test_numbers_of_many_digits(client: PersistClient, view):
     with view(f"{sql} WHERE n > 1000000000001 AND n IN (10000000000000, 2)") as kept:
         kept.catch_up()
     assert contents(client, "by-region", 5) == {("b",): 1}
+
+
+def test_what_never_ends(client: PersistClient, view):
+    """The greatest number there is stands for never, and has no successor."""
+    schema = pa.schema([("id", pa.int64()), ("until", pa.int64())])
+    append(client, "t", [(1, 6), (2, 2**63 - 1)], at=5, schema=schema)
+    sql = "SELECT id FROM t WHERE until >= mz_now()"
+    with view(sql, inputs={"t": "t"}) as kept:
+        kept.catch_up()
+        append(client, "t", [], at=8, schema=schema)
+        kept.catch_up()
+        assert contents(client, "by-region", 6) == {(1,): 1, (2,): 1}
+        assert contents(client, "by-region", 8) == {(2,): 1}
+
+
+def test_a_view_cannot_begin_in_the_future(client: PersistClient, view):
+    append(client, "o", [(1, "a", 10)], at=5)
+    with pytest.raises(InvalidUsage, match="have come to time 5: a view cannot begin at 999 yet"):
+        view(as_of=999)
+    assert all_defined(client) == []
+    with view(as_of=5) as kept:
+        kept.catch_up()
+    assert contents(client, "by-region", 5) == {("a", 1, 10): 1}
+
+
+def test_the_session_given_may_have_settings_of_its_own(
+    client: PersistClient, spark: SparkSession, tmp_path: Path
+):
+    own = spark.newSession()
+    own.conf.set("spark.sql.parser.escapedStringLiterals", "true")
+    own.conf.set("spark.sql.optimizer.disableHints", "true")
+    append(client, "o", [(1, "it's \\ a", 10)], at=5)
+    sql = r"SELECT E'it''s \n' AS e, regexp_replace(region, 'a(.?)', '[\1]', 'g') AS r FROM orders"
+    with maintain(
+        sql, inputs={"orders": "o"}, output="v", client=client, spark=own, cache=tmp_path
+    ) as kept:
+        kept.catch_up()
+    assert contents(client, "v", 5) == {("it's \n", "it's \\ []"): 1}

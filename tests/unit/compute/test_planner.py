@@ -316,6 +316,12 @@ REFUSED = {
         "0A000",
         "alternatives where the match is used",
     ),
+    """SELECT "raise if"(true, 'x') FROM t""": (
+        "42883",
+        'function "raise if"(boolean, unknown) does',
+    ),
+    """SELECT "reverse order"(a) FROM t""": ("42883", 'function "reverse order"(integer) does'),
+    "SELECT lowr(b) FROM t": ("42883", "function lowr(text) does not exist"),
     "SELECT regexp_split_to_table(b, '(') FROM t": ("2201B", "invalid regular expression"),
     "SELECT regexp_split_to_table(b, b) FROM t": ("0A000", "that is not a constant"),
     "SELECT regexp_split_to_table(b, 'x*') FROM t": ("0A000", "which matches the empty text"),

@@ -59,6 +59,17 @@ def test_a_lateral_view_may_keep_rows_that_have_nothing() -> None:
     assert "flat[unnest(" in shown
 
 
-def test_what_is_not_known_is_refused_by_name() -> None:
-    with pytest.raises(SqlError, match="posexplode is not supported"):
-        parse_query("SELECT posexplode(many) FROM x", dialect="spark")
+@pytest.mark.parametrize(
+    ("expr", "message"),
+    [
+        ("posexplode(many)", "posexplode is not supported"),
+        ("many[0]", r"the first element is \[0\]"),
+        ("array(1, 2)[0]", r"the first element is \[0\]"),
+        ("substring('abc', -2, 1)", "substring from a place that is negative"),
+        ("collect_list(a)", "leaves nulls out"),
+        ("initcap('a')", "capitalises after blanks only"),
+    ],
+)
+def test_what_means_something_else_is_refused(expr: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        parse_query(f"SELECT {expr} FROM x", dialect="spark")

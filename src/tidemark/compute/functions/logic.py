@@ -44,6 +44,10 @@ LOGIC: Table = {
         Overload("text", TEXT, _REVERSED_BYTES),
         Overload("bytea", TEXT, _REVERSED_BYTES),
     ),
+    # Not for users: a moment later; after the last there is none.
+    "after it": (
+        Overload("bigint", BIGINT, "CASE WHEN {0} = 9223372036854775807 THEN {0} ELSE {0} + 1 END"),
+    ),
     # Not for users: fails with its second argument where the first is true.
     "raise if": (Overload("boolean text", BOOLEAN, "{0}", (Failure("{0}", "{1}"),)),),
 }

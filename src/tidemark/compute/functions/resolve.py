@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from tidemark.compute.arrays import array_text
 from tidemark.compute.casts import cast, castable, common_type
 from tidemark.compute.expr import Call, Expr, Lit
@@ -50,6 +52,22 @@ _BY_THEMSELVES = ("||", "like", "ilike", "~", "~*", "->", "->>", "?", "<<", ">>"
 """Operators beside which a quoted literal does not take the other side's type."""
 
 
+def call_by_name(name: str, args: Args) -> Expr:
+    """A call that somebody has written; what has no plain name is not for users."""
+    if not name.isidentifier():
+        raise _unknown(name, _signature(f'"{name}"', args))
+    return call(name, args)
+
+
+def _unknown(name: str, signature: str) -> Unsupported:
+    known = sorted(key for key in [*FUNCTIONS, *ALIASES] if key.isidentifier())
+    if close := get_close_matches(name, known, n=3, cutoff=0.75):
+        hint = f"did you mean {' or '.join(close)}?"
+    else:
+        hint = f"it is none of the functions that Tidemark maintains: {', '.join(known)}"
+    return Unsupported(f"function {signature} does not exist", hint=hint, sqlstate="42883")
+
+
 def call(fn: str, args: Args) -> Expr:
     """`fn` applied to `args`, with the casts that PostgreSQL would add.
 
@@ -91,12 +109,7 @@ def call(fn: str, args: Args) -> Expr:
         )
     name = ALIASES.get(fn, fn)
     if name not in FUNCTIONS:
-        raise Unsupported(
-            f"function {_signature(fn, args)} does not exist",
-            hint="it is none of the functions that Tidemark maintains: "
-            + ", ".join(sorted(key for key in [*FUNCTIONS, *ALIASES] if key[0].isalpha())),
-            sqlstate="42883",
-        )
+        raise _unknown(fn, _signature(fn, args))
     found = min(
         (
             (cost, index)

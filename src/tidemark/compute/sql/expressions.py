@@ -14,7 +14,7 @@ from sqlglot import exp
 from tidemark.compute.aggregates import aggregate, composed, is_aggregate
 from tidemark.compute.casts import settled
 from tidemark.compute.expr import Col, Expr, Lit
-from tidemark.compute.functions import call, cast
+from tidemark.compute.functions import call, call_by_name, cast
 from tidemark.compute.intervals import INTERVAL, read_interval
 from tidemark.compute.literals import UNKNOWN, number_literal
 from tidemark.compute.plan import Aggregate, Order
@@ -365,7 +365,7 @@ class Expressions:
             return self._aggregate(name, node.expressions)
         if name in CLOCK_FUNCTIONS or name in SESSION_FUNCTIONS:
             return self._constant_function(name)
-        return call(name, tuple(self.plan(arg) for arg in node.expressions))
+        return call_by_name(name, tuple(self.plan(arg) for arg in node.expressions))
 
     def _filtered(self, node: exp.Filter) -> Expr:
         function = node.this

@@ -2,8 +2,9 @@
 
 Only what is written differently is translated here: names of functions that mean the same, `/` of
 integers (a fraction in Spark), LATERAL VIEW, CAST, identifiers in backticks. Where Spark and
-PostgreSQL give one name to different functions, Spark's meaning is kept (`concat`, `log`). What the
-planner does not know is refused by it, by name.
+PostgreSQL give one name to different functions, Spark's meaning is kept (`concat`, `log`, casts to
+integers) or the function is refused (`initcap`). What the planner does not know is refused by it,
+by name. What differs nevertheless is in docs/views.md: the types of some results.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from tidemark.errors import Unsupported
 AS_FRACTION = "as fraction"
 """Not for users: an integer as a double, so that `/` gives a fraction; anything else as it is."""
 
+TOWARD_ZERO = "toward zero"
+"""Not for users: a number without its fraction, as Spark casts it; anything else as it is."""
+
 _SAME = {
     "ifnull": "coalesce",
     "nvl": "coalesce",
@@ -31,11 +35,32 @@ _SAME = {
     "dayofmonth": "day",
     "explode": "unnest",
     "size": "cardinality",
-    "collect_list": "array_agg",
+    "mean": "avg",
+    "instr": "strpos",
     "every": "bool_and",
     "some": "bool_or",
     "any": "bool_or",
     "sign": "sign",
+}
+_CASTS = {
+    "int": exp.DType.INT,
+    "smallint": exp.DType.SMALLINT,
+    "bigint": exp.DType.BIGINT,
+    "double": exp.DType.DOUBLE,
+    "string": exp.DType.TEXT,
+    "boolean": exp.DType.BOOLEAN,
+    "date": exp.DType.DATE,
+    "to_date": exp.DType.DATE,
+}
+_INTEGERS = (exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT)
+_REFUSED = {
+    "initcap": "Spark's capitalises after blanks only",
+    "array_agg": "Spark's leaves nulls out, in no order; use max, min, or PostgreSQL's dialect",
+    "collect_list": "it leaves nulls out, in no order; use max, min, or PostgreSQL's dialect",
+    "posexplode": "use explode",
+    "inline": "use explode",
+    "stack": "use explode",
+    "json_tuple": "use explode",
 }
 _PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
 
@@ -83,6 +108,18 @@ def _node(node: exp.Expr) -> exp.Expr:
             return exp.Case(ifs=[branch], default=node.args.get("false"))
         case exp.Group() if any(not each.expressions for each in _open_sets(node)):
             return _closed(node)
+        case exp.Cast() if node.args["to"].this in _INTEGERS:
+            node.set("this", exp.Anonymous(this=TOWARD_ZERO, expressions=[node.this]))
+            return node
+        case exp.Literal() if not node.is_string and "e" in node.name.lower():
+            return exp.cast(node, exp.DType.DOUBLE)
+        case exp.Bracket() | exp.Array():
+            raise Unsupported(
+                "[ ] is not supported in Spark's dialect", hint="there, the first element is [0]"
+            )
+        case exp.Substring():
+            node.set("start", _first_place(node.args.get("start")))
+            return node
         case exp.Anonymous():
             return _function(node)
     return node
@@ -101,8 +138,25 @@ def _function(node: exp.Anonymous) -> exp.Expr:
     if _SAME.get(name, name) in _PARTS and len(args) == 1:
         part = exp.Extract(this=exp.Var(this=_SAME.get(name, name)), expression=args[0])
         return exp.cast(part, exp.DType.INT)
-    if name in ("posexplode", "inline", "stack", "json_tuple"):
-        raise Unsupported(f"{name} is not supported", hint="use explode")
+    if name in _REFUSED:
+        raise Unsupported(f"{name} is not supported in Spark's dialect", hint=_REFUSED[name])
+    if name in _CASTS and len(args) == 1:
+        return _node(exp.cast(args[0], _CASTS[name]))
+    if name in ("isnull", "isnotnull") and len(args) == 1:
+        test = exp.Is(this=args[0], expression=exp.null())
+        return exp.Paren(this=test if name == "isnull" else exp.Not(this=test))
+    if name == "count_if" and len(args) == 1:
+        every = exp.Anonymous(this="count", expressions=[exp.Star()])
+        return exp.Filter(this=every, expression=exp.Where(this=args[0]))
+    if name in ("date_add", "date_sub") and len(args) == 2:
+        made = exp.Add if name == "date_add" else exp.Sub
+        return exp.Paren(this=made(this=_date(args[0]), expression=exp.Paren(this=args[1])))
+    if name == "datediff" and len(args) == 2:
+        return exp.Paren(this=exp.Sub(this=_date(args[0]), expression=_date(args[1])))
+    if name == "regexp_replace" and len(args) == 3:
+        args = [*args, exp.Literal.string("g")]
+    if _SAME.get(name, name) == "substring" and len(args) > 1:
+        args = [args[0], _first_place(args[1]), *args[2:]]
     return exp.Anonymous(this=_SAME.get(name, name), expressions=args)
 
 
@@ -114,6 +168,22 @@ def _closed(group: exp.Group) -> exp.Group:
     """`GROUP BY a, b WITH ROLLUP` as `GROUP BY ROLLUP (a, b)`."""
     kind = type(_open_sets(group)[0])
     return exp.Group(expressions=[kind(expressions=group.expressions)])
+
+
+def _first_place(start: exp.Expr | None) -> exp.Expr:
+    """Where a substring starts: places count from one in both, but Spark takes zero for one and
+    counts from the end below it."""
+    if isinstance(start, exp.Literal) and start.name.isdigit():
+        return exp.Literal.number(max(int(start.name), 1))
+    raise Unsupported(
+        "substring from a place that is negative or not a constant is not supported in Spark's"
+        " dialect",
+        hint="use right(text, n), or PostgreSQL's dialect",
+    )
+
+
+def _date(node: exp.Expr) -> exp.Expr:
+    return exp.cast(node, exp.DType.DATE)
 
 
 def _bigint(node: exp.Expr) -> exp.Expr:

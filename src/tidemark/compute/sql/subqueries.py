@@ -45,7 +45,7 @@ from tidemark.compute.sql.dialect import identifier
 from tidemark.compute.sql.expressions import Expressions
 from tidemark.compute.sql.lowering import ONE_ROW, joined, plain
 from tidemark.compute.sql.simplify import without_padding
-from tidemark.compute.sql.spark_dialect import AS_FRACTION
+from tidemark.compute.sql.spark_dialect import AS_FRACTION, TOWARD_ZERO
 from tidemark.compute.table_functions import TABLE_FUNCTIONS, typed_call
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, SqlType
@@ -107,6 +107,10 @@ class Pending:
             case exp.Anonymous(this=name) if name == AS_FRACTION:
                 expr = planner.plan(node.expressions[0])
                 return cast(expr, DOUBLE) if expr.type.is_integer else expr
+            case exp.Anonymous(this=name) if name == TOWARD_ZERO:
+                expr = planner.plan(node.expressions[0])
+                fraction = expr.type == DOUBLE or expr.type.name == "numeric"
+                return call("trunc", (expr,)) if fraction else expr
             case exp.Anonymous() if identifier(node.this) == "grouping":
                 args = tuple(settled(planner.plan(arg)) for arg in node.expressions)
                 if args not in self.groupings:
