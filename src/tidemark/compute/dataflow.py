@@ -311,12 +311,7 @@ class Dataflow:
         if stored > LARGE_ROWS and not any(uppers[name].time for name in uppers.keys() - done):
             for name, sink in self._sinks.items():
                 sink.start(self._lower if name in done else Frontier.MIN)
-            # What Spark's tasks wait for leaves room for the inputs' arrangements.
-            with ThreadPoolExecutor(1, thread_name_prefix="arrange") as aside:
-                inputs = aside.submit(self._arrange_inputs, as_of)
-                self._hydrate_large(as_of, done)
-                self._arrange_state(as_of)
-                inputs.result()
+            self._hydrate_large(as_of, done)
         else:
             for sink in self._sinks.values():
                 sink.start(Frontier.MIN)
@@ -324,7 +319,7 @@ class Dataflow:
             snapshots = {c: reader.snapshot(as_of) for c, reader in self._inputs.items()}
             self._compute(snapshots, Interval(np.array([as_of]), -1, as_of + 1))
             self._flush()
-            self._arrange(as_of)
+        self._arrange(as_of)
         log.info("hydrated", dataflow=self.id, as_of=as_of)
 
     def _is_done(self, sink: Sink, as_of: int) -> bool:

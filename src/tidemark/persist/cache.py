@@ -31,7 +31,7 @@ from tidemark.persist.hot import Damaged, Run, RunWriter
 
 log = structlog.get_logger("persist")
 
-FORMAT = 1
+FORMAT = 2
 """Of the files and the order within them: another one is another name."""
 
 _BASE = re.compile(r"(.+)@(\d+)\.arrow")

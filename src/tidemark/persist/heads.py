@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tidemark.persist.hot import Run
 from tidemark.persist.keys import Keys
-from tidemark.persist.layout import ROW, Layout, row_hash, shaped, with_row_hash
+from tidemark.persist.layout import ROW, Layout, shaped
 from tidemark.persist.updates import DIFF, META_FIELDS, TIME, consolidate
 
 _GROUP = "_group"
@@ -51,7 +51,7 @@ def find_heads(
             if cut.size:
                 complete[cut] = False
                 edges = run.rows_at(start[cut] if last else stop[cut] - 1)
-                edges = edges.append_column(ROW, pa.array(row_hash(edges)))
+                edges = layout.with_row_hash(edges)
                 horizons.append((left[cut], edges.select([*layout.order, ROW])))
         rows = _known(consolidate(pa.concat_tables(tables)), horizons, len(wanted), layout, last)
         live = rows[_GROUP].to_numpy()[rows[DIFF].to_numpy() > 0]
@@ -94,7 +94,7 @@ def _known(
     """The rows before each horizon: an edge for each of some groups."""
     if not horizons:
         return rows
-    rows = with_row_hash(rows)
+    rows = layout.with_row_hash(rows)
     for cut, edges in horizons:
         slots = np.full(groups, -1)
         slots[cut] = np.arange(len(cut))

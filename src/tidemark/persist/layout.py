@@ -2,7 +2,7 @@
 
     without order   by (key hash, row hash): the run order of the shard (order.py), so a shard
                     that is arranged by its own key needs no sorting at all
-    with order      by (key hash, key, order columns, row hash)
+    with order      by (key hash, key, order columns, hash of all columns but the key's)
 
 Equal rows are neighbours either way, so merges can sum them up. Sorting is an external merge sort
 whose runs begin wherever a piece does not follow the one before: what comes in order is one run,
@@ -75,7 +75,7 @@ class Layout:
         return [ERR, *row_names(updates)] if self.errors else row_names(updates)
 
     def sort(self, table: pa.Table, *, sums: bool = False) -> pa.Table:
-        table = with_row_hash(table)
+        table = self.with_row_hash(table)
         at = self.argsort(table)
         if not (at[1:] > at[:-1]).all():
             table = table.take(pa.array(at))
@@ -105,6 +105,15 @@ class Layout:
             at[tied] = chosen[found.to_numpy()]
         return at
 
+    def with_row_hash(self, table: pa.Table) -> pa.Table:
+        """`table` with what, within a key, equal rows have in common and others hardly ever do."""
+        names = columns_of(table.schema)
+        rows = table.select([n for n in names if n not in self.key] if self.order else names)
+        if ERR not in rows.column_names:
+            # A row that is no error has none; nulls do not count.
+            rows = rows.append_column(META_FIELDS[2], pa.nulls(table.num_rows, pa.string()))
+        return table.append_column(ROW, pa.array(order(rows, ()).row))
+
     def _collide(self, table: pa.Table) -> bool:
         """Whether two keys have the same hash."""
         both = table.select(dict.fromkeys([HASH, *self.key]))
@@ -114,7 +123,7 @@ class Layout:
     def follows(self, before: pa.Table, after: pa.Table) -> bool:
         """Whether two sorted tables, one after the other, are sorted."""
         edge = pa.concat_tables([before.slice(before.num_rows - 1), after.slice(0, 1)])
-        return bool((self.argsort(with_row_hash(edge)) == [0, 1]).all())
+        return bool((self.argsort(self.with_row_hash(edge)) == [0, 1]).all())
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
@@ -135,18 +144,6 @@ def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
     if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
         return column.cast(f"int{kind.bit_width}").to_numpy().astype(np.int64, copy=False)
     return None
-
-
-def with_row_hash(table: pa.Table) -> pa.Table:
-    return table.append_column(ROW, pa.array(row_hash(table)))
-
-
-def row_hash(table: pa.Table) -> np.ndarray:
-    rows = table.select(columns_of(table.schema))
-    if ERR not in rows.column_names:
-        # A row that is no error has none; nulls do not count.
-        rows = rows.append_column(META_FIELDS[2], pa.nulls(table.num_rows, pa.string()))
-    return order(rows, ()).row
 
 
 def columns_of(schema: pa.Schema) -> list[str]:
@@ -219,7 +216,7 @@ def merge(
     streams: Iterable[Iterator[pa.Table]], layout: Layout, sizes: Sizes, *, sums: bool = False
 ) -> Iterator[pa.Table]:
     """Sorted streams as one; `sums` adds up the diffs of equal rows (at equal times, if any)."""
-    buffers = [_Buffer(stream) for stream in streams]
+    buffers = [_Buffer(stream, layout) for stream in streams]
     scale = 1
     while buffers:
         quota = scale * max(1, sizes.sort // len(buffers))
@@ -295,8 +292,9 @@ def _gathered(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
 class _Buffer:
     """What has been read of a stream and is not merged yet, with row hashes."""
 
-    def __init__(self, stream: Iterator[pa.Table]):
+    def __init__(self, stream: Iterator[pa.Table], layout: Layout):
         self._stream = stream
+        self._layout = layout
         self._held: list[pa.Table] = []
         self._bytes = 0
         self.ended = False
@@ -308,7 +306,7 @@ class _Buffer:
             if table is None:
                 self.ended = True
             elif table.num_rows:
-                self._held.append(with_row_hash(table))
+                self._held.append(self._layout.with_row_hash(table))
                 self._bytes += table.nbytes
 
     @property
