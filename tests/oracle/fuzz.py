@@ -200,11 +200,23 @@ class _Fuzzer:
         if depth and self.chance(0.15):
             kind = self.rng.choice(("UNION", "UNION", "INTERSECT", "EXCEPT"))
             every = self.rng.choice((" ALL", " ALL", ""))
+            if top and self.chance(0.25):
+                # An error of either side is one of the whole, of what is subtracted, too.
+                return SetOperation(
+                    kind + every, self.failing(depth - 1, types), self.failing(depth - 1, types)
+                )
             left = self.query(depth - 1, types, outer)
             right = self.query(depth - 1, types, outer)
             sorting = self.sorting() if self.chance(0.15) else None
             return SetOperation(kind + every, left, right, sorting)
         return self.select(depth, types, outer, top=top)
+
+    def failing(self, depth: int, types: tuple[str, ...]) -> Select:
+        """A query that fails for some rows; all of them are asked for."""
+        source, scope = self.sources(depth, ())
+        items = tuple(self.item(each, scope, depth) for each in types)
+        divisor = self.expr("integer", scope, 0, column=True)
+        return Select((*items, Expr("integer", "(12 / {0})", (divisor,))), source, ())
 
     def with_(self, depth: int) -> Query:
         types = self.types()

@@ -64,8 +64,10 @@ def test_pipelines_are_right_after_a_refresh(workload: Workload, tmp_path: Path)
         Pipelines(tmp_path / "p", orders, workload.customers(), master="local[2]")
     ) as baseline:
         assert _found(baseline) == _expected(workload)
-        assert baseline.tick(workload.tick()) > 0
-        assert _found(baseline) == _expected(workload)
+        for again in (baseline.refresh, baseline.run):
+            baseline.change(workload.tick())
+            assert again() > 0
+            assert _found(baseline) == _expected(workload)
 
 
 def test_missing_packages_say_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

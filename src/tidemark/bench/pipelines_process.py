@@ -3,8 +3,8 @@
     python -m tidemark.bench.pipelines_process FOLDER MASTER
 
 FOLDER has view.sql. Says {} when the server takes connections, then answers each line of standard
-input with one of JSON: `refresh` runs the pipeline, `result` writes the view to a file. When
-standard input ends, so do the server and the process. It is one of its own because Spark Connect
+input with one of JSON: `refresh` runs the pipeline within this process, `run` by the command that
+people use, `result` writes the view to a file. When standard input ends, so do the server and the process. It is one of its own because Spark Connect
 and classic Spark do not go together in one, and because its packages are nobody else's.
 """
 
@@ -49,10 +49,13 @@ def main(folder: Path, master: str) -> None:
         )
         _say({})
         for line in sys.stdin:
-            if line.strip() == "refresh":
-                _say({"seconds": _refresh(folder, spec)})
-            else:
-                _say({"path": str(_result(folder))})
+            match line.strip():
+                case "refresh":
+                    _say({"seconds": _refresh(folder, spec)})
+                case "run":
+                    _say({"seconds": _run(folder, spec)})
+                case _:
+                    _say({"path": str(_result(folder))})
 
 
 def _refresh(folder: Path, spec: Path) -> float:
@@ -62,6 +65,28 @@ def _refresh(folder: Path, spec: Path) -> float:
         start = SYSTEM_CLOCK.monotonic()
         cli.run(spec_path=spec, full_refresh=[], full_refresh_all=False, refresh=[], dry=False)
         return SYSTEM_CLOCK.monotonic() - start
+
+
+def _run(folder: Path, spec: Path) -> float:
+    """`spark-pipelines run` against the server, as a scheduler would."""
+    home = Path(next(iter(pyspark.__path__)))
+    command = [str(home / "bin" / "spark-pipelines"), "run", "--spec", str(spec)]
+    environment = {**os.environ, "SPARK_HOME": str(home)}
+    remote = environment.pop("SPARK_REMOTE")
+    with (folder / "run.log").open("ab") as log:
+        start = SYSTEM_CLOCK.monotonic()
+        done = subprocess.run(
+            [*command, "--remote", remote],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env=environment,
+        )
+        took = SYSTEM_CLOCK.monotonic() - start
+    if done.returncode:
+        raise SystemExit(f"spark-pipelines failed:\n{(folder / 'run.log').read_text()[-4000:]}")
+    return took
 
 
 def _result(folder: Path) -> Path:
