@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from tidemark.persist.hot import Run, RunWriter, hashes_of
 from tidemark.persist.keyhash import HASH, key_hash
+from tidemark.persist.merge import equal_rows
 from tidemark.persist.order import Order, argsort, order
 from tidemark.persist.updates import (
     DIFF,
@@ -262,10 +263,23 @@ def _step(buffers: list[_Buffer], layout: Layout) -> tuple[pa.Table, np.ndarray]
 
 
 def _summed(table: pa.Table, layout: Layout) -> pa.Table:
+    """The sorted `table` with the diffs of equal rows added up, which are neighbours."""
     hashes, rows = hashes_of(table), table[ROW].to_numpy()
     same = (hashes[1:] == hashes[:-1]) & (rows[1:] == rows[:-1])
     if not same.any():
         return table
+    repeats = np.flatnonzero(same) + 1
+    names = [n for n in table.column_names if n not in (HASH, ROW, DIFF)]
+    if equal_rows(table, names, repeats, repeats - 1):
+        starts = np.flatnonzero(np.concatenate([[True], ~same]))
+        sums = np.add.reduceat(table[DIFF].to_numpy(), starts)
+        kept = np.zeros(len(hashes), dtype=bool)
+        kept[starts[sums != 0]] = True
+        at = table.schema.get_field_index(DIFF)
+        return table.filter(pa.array(kept)).set_column(
+            at, META_FIELDS[1], pa.array(sums[sums != 0])
+        )
+    # Rows that differ share a hash, or come at several times.
     repeated = np.zeros(len(hashes), dtype=bool)
     repeated[1:] = same
     repeated[:-1] |= same

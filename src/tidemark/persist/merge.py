@@ -224,7 +224,8 @@ def _consolidate(pieces: list[_Piece]) -> _Piece:
     key, row, times = positions.key[at], positions.row[at], times[at]
     same = (key[1:] == key[:-1]) & (row[1:] == row[:-1])
     repeats = np.flatnonzero(same) + 1
-    if not _equal_rows(table, at[repeats], at[repeats - 1]):
+    names = [*row_names(table.schema), ERR]
+    if not equal_rows(table, names, at[repeats], at[repeats - 1]):
         return _consolidate_collided(table, positions)
     new = np.ones(len(whole), dtype=bool)
     new[1:] = ~same | (times[1:] != times[:-1])
@@ -238,14 +239,13 @@ def _consolidate(pieces: list[_Piece]) -> _Piece:
     return _Piece(table, Order(key[kept], row[kept]))
 
 
-def _equal_rows(table: pa.Table, left: np.ndarray, right: np.ndarray) -> bool:
-    """Whether each row of `left` equals its partner in `right`, times and diffs aside."""
+def equal_rows(table: pa.Table, names: list[str], left: np.ndarray, right: np.ndarray) -> bool:
+    """Whether each row of `left` equals its partner in `right` in these columns."""
     if not left.size:
         return True
     ones, others = pa.array(left), pa.array(right)
     return all(
-        _bits(table[name].take(ones)).equals(_bits(table[name].take(others)))
-        for name in [*row_names(table.schema), ERR]
+        _bits(table[name].take(ones)).equals(_bits(table[name].take(others))) for name in names
     )
 
 
