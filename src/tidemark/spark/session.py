@@ -79,8 +79,6 @@ COMMON = {
     "spark.sql.optimizer.disableHints": "false",
     "spark.sql.crossJoin.enabled": "true",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # Of equal keys in JSON the last counts, as in jsonb.
-    "spark.sql.variant.allowDuplicateKeys": "true",
     # Sort-merge joins in one partition need no exchange and no broadcast job.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }

@@ -136,7 +136,9 @@ PLANS = {
         "project[#2 d](project[#0 a, #1 b, #2 d](join[=(#3, #0)](t, "
         "top[#1; #0; 1; 0](project[#1 d, #0 key0](u)))))"
     ),
-    "SELECT g FROM t, generate_series(1, a) g": ("project[#2 g](flat[generate_series(1, #0)](t))"),
+    "SELECT g FROM t, generate_series(1, a) g": (
+        "project[#2 g](flat[generate_series(1, #0, 1)](t))"
+    ),
     # Grouping sets
     "SELECT a, b, grouping(b), count(*) FROM t GROUP BY ROLLUP (a, b)": (
         "project[#0 a, #1 b, #3 grouping, #2 count](union("
