@@ -4,8 +4,9 @@
 
 FOLDER has view.sql. Says {} when the server takes connections, then answers each line of standard
 input with one of JSON: `refresh` runs the pipeline within this process, `run` by the command that
-people use, `result` writes the view to a file. When standard input ends, so do the server and the process. It is one of its own because Spark Connect
-and classic Spark do not go together in one, and because its packages are nobody else's.
+people use, `result` writes the view to a file. When standard input ends, so do the server and the
+process. It is one of its own because Spark Connect and classic Spark do not go together in one, and
+because its packages are nobody else's.
 """
 
 from __future__ import annotations

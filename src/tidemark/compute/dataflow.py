@@ -165,21 +165,6 @@ class Dataflow:
         self._maybe_hold()
         return upper
 
-    def _manageable(self, lower: int, upper: Frontier) -> Frontier:
-        """`upper`, or of a long backlog as far as a tick should go: judged by the parts, unread."""
-        states = [self._client.machine(r.shard_id).cached for r in self._inputs.values()]
-        parts = sorted(
-            (part.min_time, part.rows)
-            for state in states
-            for part in overlapping(state, Frontier(lower), upper)
-        )
-        rows = 0
-        for at, (first, count) in enumerate(parts):
-            rows += count
-            if first > lower and (at >= MAX_TIMES or rows > MAX_ROWS):
-                return Frontier(first)
-        return upper
-
     def hold(self) -> None:
         """Keep readable what a restart from `lower` would read, and no more."""
         assert self._lower.time
@@ -197,6 +182,21 @@ class Dataflow:
         self._runner.close()
 
     # The stages of a tick.
+
+    def _manageable(self, lower: int, upper: Frontier) -> Frontier:
+        """`upper`, or of a long backlog as far as a tick should go: judged by the parts, unread."""
+        states = [self._client.machine(r.shard_id).cached for r in self._inputs.values()]
+        parts = sorted(
+            (part.min_time, part.rows)
+            for state in states
+            for part in overlapping(state, Frontier(lower), upper)
+        )
+        rows = 0
+        for at, (first, count) in enumerate(parts):
+            rows += count
+            if first > lower and (at >= MAX_TIMES or rows > MAX_ROWS):
+                return Frontier(first)
+        return upper
 
     def _compute(self, changes: dict[str, pa.Table], over: Interval) -> None:
         good: dict[str, pa.Table] = {}
@@ -302,13 +302,13 @@ class Dataflow:
             reader.wait_for_upper_past(as_of)
         self._lower = Frontier(as_of + 1)
         self.hold()
-        uppers = {name: sink.upper for name, sink in self._sinks.items()}
         stored = sum(self._client.state(r.shard_id).rows for r in self._inputs.values())
         log.info("hydrating", dataflow=self.id, as_of=as_of, stored_updates=stored)
         reached("dataflow.hydrating")
         # Some are there already: of a view that is replaced, or of a hydration that was cut short.
         done = {name for name, sink in self._sinks.items() if self._is_done(sink, as_of)}
-        if stored > LARGE_ROWS and not any(uppers[name].time for name in uppers.keys() - done):
+        rest = [sink for name, sink in self._sinks.items() if name not in done]
+        if stored > LARGE_ROWS and not any(sink.upper.time for sink in rest):
             for name, sink in self._sinks.items():
                 sink.start(self._lower if name in done else Frontier.MIN)
             self._hydrate_large(as_of, done)

@@ -126,8 +126,8 @@ def block_sql(block: Block, first: int = 0, *, small: bool) -> str:
     diff = " * ".join(f"l{leaf}_d" for leaf in range(count))
     if block.negated:
         # What an error takes away is not known: it counts wherever it happens.
-        failed = f"CASE WHEN {first_error(errors)} IS NOT NULL THEN {diff} ELSE - ({diff}) END"
-        diff = failed if errors else f"- ({diff})"
+        failed = f"WHEN {first_error(errors)} IS NOT NULL THEN {diff}"
+        diff = f"CASE {failed} ELSE - ({diff}) END" if errors else f"- ({diff})"
     select = [
         *(f"{value(e, column)} AS o{i}" for i, e in enumerate(block.outputs)),
         f"{first_error(errors)} AS _err",

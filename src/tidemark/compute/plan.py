@@ -131,14 +131,6 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
         return tuple(column for input_ in self.inputs for column in input_.columns)
 
 
-def limit_reached(limit: int) -> str:
-    """What is said of a recursion that did not come to an end."""
-    return (
-        f"recursion limit of {limit} reached: if it has an end beyond, write"
-        " WITH MUTUALLY RECURSIVE (RECURSION LIMIT n)"
-    )
-
-
 class OuterJoin(msgspec.Struct, frozen=True, tag="outer_join"):
     """`kind` is left, full, semi or anti; `on` sees the columns of both sides.
 
@@ -269,6 +261,14 @@ class Binding(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[Column, ...]
     value: Plan
+
+
+def limit_reached(limit: int) -> str:
+    """What is said of a recursion that did not come to an end."""
+    return (
+        f"recursion limit of {limit} reached: if it has an end beyond, write"
+        " WITH MUTUALLY RECURSIVE (RECURSION LIMIT n)"
+    )
 
 
 class LetRec(msgspec.Struct, frozen=True, tag="let_rec"):

@@ -52,8 +52,8 @@ def java_pattern(pattern: str, *, ignore_case: bool = False, match_used: bool = 
     return f"(?s{'i' if ignore_case else ''}){made}"
 
 
-def matches_nothing(java: str) -> bool:
-    """Whether the pattern (of `java_pattern`) finds a match without a character."""
+def matches_empty(java: str) -> bool:
+    """Whether the pattern (of `java_pattern`) matches the empty text."""
     return re.search(java.replace("\\z", "\\Z"), "") is not None
 
 

@@ -125,11 +125,6 @@ class Sink:
         self._desired = self._persist = upper
         return True
 
-    @property
-    def is_fresh(self) -> bool:
-        """True if the shard contains nothing, so that desired alone is the correction."""
-        return not self._correction.num_rows and not self.writer.fetch_upper().time
-
     def _mint(self) -> Description | None:
         if self.read_only or not self._persist < self._desired:
             return None

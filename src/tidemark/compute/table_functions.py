@@ -15,7 +15,7 @@ from tidemark.compute.casts import Failure, cast, castable, common_type
 from tidemark.compute.expr import Call, Expr, Lit
 from tidemark.compute.intervals import INTERVAL, interval_of
 from tidemark.compute.literals import UNKNOWN
-from tidemark.compute.regex import java_pattern, matches_nothing
+from tidemark.compute.regex import java_pattern, matches_empty
 from tidemark.compute.render_expr import call_error
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import (
@@ -67,7 +67,7 @@ def typed_call(name: str, args: Args) -> tuple[str, Args, tuple[Column, ...]]:
 
 def as_call(name: str, args: Args) -> Call:
     """The call as an expression: to be spelled, and to ask for its columns."""
-    return Call(name.removesuffix(_BY_TIME.removeprefix("generate_series")), args, args[0].type)
+    return Call("generate_series" if name == _BY_TIME else name, args, args[0].type)
 
 
 def rows_error(name: str, args: Args, column: Callable[[int], str]) -> str | None:
@@ -145,7 +145,7 @@ def _split(args: Args) -> Args | None:
     if not isinstance(pattern, Lit) or pattern.value is None:
         raise Unsupported("a regular expression that is not a constant is not supported")
     java = java_pattern(pattern.value, match_used=True)
-    if matches_nothing(java):
+    if matches_empty(java):
         raise Unsupported(
             f"regexp_split_to_table by {pattern.value!r}, which matches the empty text, is not"
             " supported",
@@ -175,6 +175,7 @@ def _no_object(message: str) -> Failure:
 _VARIANTS = "try_cast(try_parse_json({0}) AS ARRAY<VARIANT>)"
 _ENTRIES = "map_entries(try_cast(try_parse_json({0}) AS MAP<STRING, VARIANT>))"
 _VALUE = Column("value", JSONB)
+
 MOST_ROWS = 10_000_000
 """Of one call: an array of more would not fit into memory."""
 

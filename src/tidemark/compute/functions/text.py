@@ -72,6 +72,9 @@ def _constant(expr: Expr, what: str) -> str:
     return expr.value
 
 
+_LENGTH = "CASE WHEN {1} < 0 THEN 0 ELSE {1} END"
+"""As greatest of it and zero, but null if it is."""
+
 _INITCAP = (
     "transform(array(split(lower({0}), '')), a_ -> array_join(transform(a_, (c_, i_) -> CASE WHEN"
     " i_ = 0 OR NOT coalesce(get(a_, i_ - 1) RLIKE '[a-zA-Z0-9]|[^\\\\x00-\\\\x7F]', false)"
@@ -89,23 +92,19 @@ TEXTS: Table = {
     "concat": (Overload("text ...", TEXT, "concat_ws('', {all})"),),
     "concat_ws": (Overload("text text ...", TEXT, "concat_ws({0}, {rest})"),),
     "lpad": (
-        Overload("text integer", TEXT, "lpad({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END, ' ')"),
-        Overload(
-            "text integer text", TEXT, "lpad({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END, {2})"
-        ),
+        Overload("text integer", TEXT, f"lpad({{0}}, {_LENGTH}, ' ')"),
+        Overload("text integer text", TEXT, f"lpad({{0}}, {_LENGTH}, {{2}})"),
     ),
     "rpad": (
-        Overload("text integer", TEXT, "rpad({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END, ' ')"),
-        Overload(
-            "text integer text", TEXT, "rpad({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END, {2})"
-        ),
+        Overload("text integer", TEXT, f"rpad({{0}}, {_LENGTH}, ' ')"),
+        Overload("text integer text", TEXT, f"rpad({{0}}, {_LENGTH}, {{2}})"),
     ),
     "repeat": (
         Overload(
             "text integer",
             TEXT,
             "CASE WHEN CAST(octet_length({0}) AS BIGINT) * {1} < 268435456L"
-            " THEN repeat({0}, CASE WHEN {1} < 0 THEN 0 ELSE {1} END) END",
+            f" THEN repeat({{0}}, {_LENGTH}) END",
             (Failure("{v} IS NULL", "'requested length too large'"),),
         ),
     ),
