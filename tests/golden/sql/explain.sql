@@ -26,6 +26,40 @@ EXPLAIN SELECT id FROM ex_o WHERE customer = 3 ORDER BY amount DESC LIMIT 2;
        Get ex_o (id, customer, amount)
 (4 rows)
 
+EXPLAIN SELECT o.id, region FROM ex_o o LEFT JOIN ex_c c ON o.customer = c.id AND amount > 5 WHERE NOT EXISTS (SELECT 1 FROM ex_c d WHERE d.id = o.id);
+EXPLAIN SELECT id, g, sum(amount) OVER (PARTITION BY customer ORDER BY id ROWS 2 PRECEDING) AS s FROM ex_o, generate_series(1, customer) g;
+EXPLAIN SELECT id FROM (SELECT id FROM ex_o ORDER BY amount DESC LIMIT 2) x UNION ALL (SELECT DISTINCT ON (region) id FROM ex_c ORDER BY region, id DESC);
+----
+                            plan
+-------------------------------------------------------------
+ Project (#0, #4)
+   Anti join on (#5 = #0)
+     Left join on ((#1 = #3) and (#2::numeric(12,2) > 5.00))
+       Get ex_o (id, customer, amount)
+       Get ex_c (id, region)
+     Get ex_c (id, region)
+(6 rows)
+                                           plan
+-------------------------------------------------------------------------------------------
+ Project (#0, #3, #4)
+   Window partition by (#1) order by (#0) sum(#2) ROWS BETWEEN 2 PRECEDING AND CURRENT ROW
+     FlatMap generate_series(1, #1, 1)
+       Get ex_o (id, customer, amount)
+(4 rows)
+                              plan
+----------------------------------------------------------------
+ Union
+   Project (#0)
+     Project (#0)
+       TopK order by (#1 desc) limit 2 offset 0
+         Project (#0, #2)
+           Get ex_o (id, customer, amount)
+   Project (#0)
+     TopK group by (#1) order by (#1, #0 desc) limit 1 offset 0
+       Project (#0, #1)
+         Get ex_c (id, region)
+(10 rows)
+
 EXPLAIN OPTIMIZED PLAN FOR SELECT region, sum(amount) FROM ex_j GROUP BY region HAVING count(*) > 1;
 ----
                           plan
