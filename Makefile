@@ -38,8 +38,8 @@ kafka: setup ## fetch Kafka, a schema registry and Spark's connector (170 MB; ne
 pipelines: setup ## install what Spark Declarative Pipelines need, a baseline of the benchmark
 	@scripts/pipelines.sh $(VENV)
 
-demo: setup ## start a server with a load generator and maintained views
-	$(BIN)/tidemark demo
+demo: setup $(if $(filter kafka,$(DEMO)),kafka) ## a live auction and maintained views (DEMO=kafka: through a real broker)
+	$(BIN)/tidemark demo $(if $(filter kafka,$(DEMO)),--kafka)
 
 test: setup ## lint, then run all tests but the soak tests
 	@rm -f $(VENV)/untested
@@ -69,6 +69,7 @@ lock: ## write the pinned requirements/*.txt from pyproject.toml (needs uv; UPGR
 	$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --constraint requirements/dev.txt --output-file requirements/runtime.txt
 	$(COMPILE) requirements/java.in --output-file requirements/java.txt
+	$(COMPILE) requirements/dbt.in --output-file requirements/dbt.txt
 	$(COMPILE) requirements/pipelines.in --constraint requirements/dev.txt --output-file requirements/pipelines.txt
 	@! grep -nE '(index-url|find-links|https?://|file:)' requirements/*.txt || \
 	    { echo "a requirements file names a host" >&2; exit 1; }

@@ -5,6 +5,7 @@
 #
 #   s3-server   the S3 server of the tests
 #   s3a         what Spark needs to read and write S3
+#   jdbc        PostgreSQL's JDBC driver, a client of the tests
 set -eu
 name=$2
 here=$(cd "$(dirname "$0")/$name" && pwd)

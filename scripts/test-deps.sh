@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what the tests use besides Python: psql and a PostgreSQL server, Maven and with it an
-# S3 server, Kafka, a schema registry and the jars with which Spark reads S3 and Kafka. System
-# packages come with apt-get where possible.
+# Installs what the tests use besides Python: psql and a PostgreSQL server, openssl and curl, Chromium, Maven
+# and with it an S3 server, Kafka, a schema registry, the jars with which Spark reads S3 and Kafka, and the JDBC
+# driver; and dbt. System packages come with apt-get where possible.
 #
 #   scripts/test-deps.sh VENV
 set -eu
@@ -27,6 +27,22 @@ fi
 command -v psql >/dev/null ||
     "$here/untested.sh" "$1" "sessions of the real psql (install postgresql-client)"
 
+for program in openssl curl; do
+    if ! command -v $program >/dev/null; then
+        echo "$program is missing; installing it"
+        install $program || true
+    fi
+    command -v $program >/dev/null ||
+        "$here/untested.sh" "$1" "TLS and HTTP as programs see them (install $program)"
+done
+
+if ! command -v chromium >/dev/null; then
+    echo "chromium is missing; installing it"
+    install chromium || true
+fi
+command -v chromium >/dev/null ||
+    "$here/untested.sh" "$1" "the console in a browser (install chromium)"
+
 if ! have_postgres; then
     echo "initdb is missing; installing postgresql"
     install postgresql || true
@@ -35,7 +51,7 @@ have_postgres || "$here/untested.sh" "$1" "consensus in PostgreSQL (install a Po
 
 jars() { "$here/jars.sh" "$@"; }
 kafka() { jars "$1" kafka && jars "$1" kafka-spark && "$here/kafka-registry.sh" "$1"; }
-all_jars() { jars "$1" s3-server && jars "$1" s3a && kafka "$1"; }
+all_jars() { jars "$1" s3-server && jars "$1" s3a && jars "$1" jdbc && kafka "$1"; }
 if ! command -v mvn >/dev/null && ! all_jars "$1" 2>/dev/null; then
     echo "mvn is missing; installing maven"
     install maven || true
@@ -44,6 +60,9 @@ jars "$1" s3-server ||
     "$here/untested.sh" "$1" "blobs in S3 (install Maven, with access to a Maven repository)"
 jars "$1" s3a ||
     "$here/untested.sh" "$1" "Spark on S3 (install Maven, with access to a Maven repository)"
+jars "$1" jdbc ||
+    "$here/untested.sh" "$1" "clients by JDBC (install Maven, with access to a Maven repository)"
 kafka "$1" ||
     "$here/untested.sh" "$1" "Kafka (install Maven, with access to a Maven repository)"
+"$here/dbt.sh" "$1" || "$here/untested.sh" "$1" "dbt (needs a Python package index)"
 "$here/classes.sh" "$1"

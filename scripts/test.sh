@@ -9,6 +9,10 @@ shift
 [ $# -eq 0 ] || exec "$pytest" "$@"
 
 heavy="tests/oracle tests/golden/compute tests/unit/compute tests/crash/test_views_crash.py"
+heavy="$heavy tests/crash/test_cluster_crash.py tests/integration/test_clusters.py"
+heavy="$heavy tests/crash/test_spark_crash.py tests/integration/test_spark_cluster.py"
+heavy="$heavy tests/crash/test_server_crash.py tests/integration/test_slt.py"
+heavy="$heavy tests/integration/test_console.py tests/integration/test_demo.py tests/crash/test_kafka_crash.py"
 log=$(mktemp)
 # shellcheck disable=SC2086
 "$pytest" $heavy >"$log" 2>&1 &

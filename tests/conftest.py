@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from pyspark.sql import SparkSession
 
 from cluster import spark_cluster
@@ -35,6 +36,12 @@ __all__ = [
     "spark_cluster",
     "tiny_disk",
 ]
+
+
+@pytest.fixture(autouse=True)
+def logging() -> None:
+    """As if nobody had configured it: commands that tests run in here say what is logged."""
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -276,6 +276,11 @@ def missing(what: str) -> NoReturn:
     pytest.skip(f"NOT TESTED HERE: {what}")
 
 
+def program(name: str) -> str:
+    """Where a program of the machine is, which scripts/test-deps.sh installs."""
+    return shutil.which(name) or missing(f"{name} (run scripts/test-deps.sh .venv)")
+
+
 def _postgres_programs() -> Path | None:
     """The folder of initdb and postgres, the newest where there are several."""
     found = glob("/usr/lib/postgresql/*/bin/initdb")

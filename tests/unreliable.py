@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tidemark.errors import Determinate, Indeterminate
 from tidemark.persist.blob import Blob
-from tidemark.persist.consensus import Consensus, Versioned, Wake
+from tidemark.persist.consensus import Consensus, Logs, Versioned, Wake
 
 T = TypeVar("T")
 
@@ -142,6 +142,9 @@ class UnreliableConsensus:
 
     def keys(self) -> list[str]:
         return self._faults.read("keys", self._inner.keys)
+
+    def capture(self) -> Logs:
+        return self._faults.read("capture", self._inner.capture)
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         return self._inner.watch(wake)

@@ -10,17 +10,46 @@ From a Spark script, without the server's help:
     spark.sql("select count(*) from tidemark.bids")
     with region.at("users", "bids") as at:           # one time at which both can be read
         at.frame(spark, "users").join(at.frame(spark, "bids"), ...)
+
+As a client of a server, or of a folder with one behind it (`docs/python.md`):
+
+    with tidemark.connect() as db:                   # or tidemark.local("folder")
+        db.sql("SELECT * FROM totals").pandas()
+        for batch in db.subscribe("totals"):         # what it has, then every change
+            print(batch.time, batch.rows())
 """
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidemark.client import Batch, Database, Result, Subscription, connect, local
+    from tidemark.errors import TidemarkError
     from tidemark.region import At, Region, attach, open_region, pass_through
 
-__all__ = ["At", "Region", "attach", "open_region", "pass_through"]
+_PLACES = {
+    "tidemark.region": ("At", "Region", "attach", "open_region", "pass_through"),
+    "tidemark.client": ("connect", "local", "Database", "Result", "Batch", "Subscription"),
+    "tidemark.errors": ("TidemarkError",),
+}
+
+__all__ = [
+    "At",
+    "Region",
+    "attach",
+    "open_region",
+    "pass_through",
+    "connect",
+    "local",
+    "Database",
+    "Result",
+    "Batch",
+    "Subscription",
+    "TidemarkError",
+]
 
 # Parts that travel inside a shard's state are decoded where they lie; Arrow then copies the few
 # buffers that are not aligned instead of warning about them.
@@ -29,8 +58,7 @@ os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
 
 def __getattr__(name: str) -> object:
     # On first use: the layers below must be importable without the whole of Spark.
-    if name in __all__:
-        from tidemark import region
-
-        return getattr(region, name)
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'tidemark' has no attribute {name!r}")

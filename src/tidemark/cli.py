@@ -1,4 +1,5 @@
-"""The command line: `tidemark serve | demo | view | shard | doctor | bench | dev`."""
+"""The command line: `tidemark serve | config | sql | password | demo | view | shard | backup | restore |
+doctor | bench | dev`."""
 
 from __future__ import annotations
 
@@ -7,12 +8,18 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import structlog
 import typer
 
 from tidemark.dev.commands import app as dev_app
-from tidemark.errors import TidemarkError
+from tidemark.errors import InvalidUsage, TidemarkError
+from tidemark.settings import FIELDS, exported, misspelt, resolve
+from tidemark.shell.command import sql
+from tidemark.tools.backup import backup, restore
+from tidemark.tools.config import Config
+from tidemark.tools.config import app as config_app
 from tidemark.tools.shard import app as shard_app
 from tidemark.tools.view import app as view_app
 
@@ -23,51 +30,143 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 bench_app = typer.Typer(help="Benchmarks; the last line is one JSON object.", no_args_is_help=True)
+app.command()(sql)
 app.add_typer(view_app, name="view")
 app.add_typer(shard_app, name="shard")
+app.add_typer(config_app, name="config")
+app.command()(backup)
+app.command()(restore)
 app.add_typer(bench_app, name="bench")
 app.add_typer(dev_app, name="dev")
 
+
 Data = Annotated[Path, typer.Option(help="Folder that holds everything; created if missing.")]
-Listen = Annotated[str, typer.Option(help="host:port for PostgreSQL clients (loopback only).")]
+Listen = Annotated[str, typer.Option(help="host:port for PostgreSQL clients.")]
+HttpPort = Annotated[
+    int, typer.Option(min=0, max=65_535, help="Port for HTTP on the same host; 0 is any.")
+]
 Master = Annotated[str, typer.Option(help="Spark master of the cluster.")]
+
+
+def setting(name: str, *flags: str) -> Any:
+    """The option of a setting that is said in `settings.Settings`, and there only."""
+    field = FIELDS[name]
+    shown = "" if field.default is None or isinstance(field.default, bool) else str(field.default)
+    help_ = f"{field.help[:-1]}: {field.takes}." if field.choices else field.help
+    return typer.Option(*flags, help=help_, show_default=shown or False)
 
 
 @app.command()
 def serve(
-    data: Data,
-    listen: Listen = "127.0.0.1:6875",
-    blob: Annotated[str | None, typer.Option(help="Blob URI; default: below --data.")] = None,
-    consensus: Annotated[
-        str | None, typer.Option(help="Consensus URI; default: below --data.")
+    context: typer.Context,
+    config: Config = None,
+    data: Annotated[Path | None, setting("data")] = None,
+    listen: Annotated[str | None, setting("listen")] = None,
+    blob: Annotated[str | None, setting("blob")] = None,
+    consensus: Annotated[str | None, setting("consensus")] = None,
+    spark_master: Annotated[str | None, setting("spark-master")] = None,
+    secrets_key: Annotated[Path | None, setting("secrets-key")] = None,
+    http_port: Annotated[int | None, setting("http-port")] = None,
+    no_http: Annotated[bool | None, setting("no-http", "--no-http")] = None,
+    log_statements: Annotated[
+        bool | None, setting("log-statements", "--log-statements/--no-log-statements")
     ] = None,
-    spark_master: Master = "local[*]",
+    log_format: Annotated[str | None, setting("log-format")] = None,
+    log_level: Annotated[str | None, setting("log-level")] = None,
+    tls_cert: Annotated[Path | None, setting("tls-cert")] = None,
+    tls_key: Annotated[Path | None, setting("tls-key")] = None,
+    tls: Annotated[str | None, setting("tls")] = None,
+    passwords: Annotated[Path | None, setting("passwords")] = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Hydrate beside the server that runs, then take over from it: an upgrade.",
+        ),
+    ] = False,
+    account: Annotated[str | None, setting("account")] = None,
+    region: Annotated[str | None, setting("region")] = None,
 ) -> None:
-    """Run the server in the foreground; SIGTERM or Ctrl-C stops it, the same command resumes."""
-    from tidemark.control.server import Options
+    """Run the server in the foreground; SIGTERM or Ctrl-C stops it, the same command resumes.
+
+    Each option can also be a variable, TIDEMARK_HTTP_PORT for --http-port, or a line of the file
+    that --config names.
+    """
+    _run(lambda: _serve(context.params, config, standby))
+
+
+def _serve(options: dict[str, Any], config: Path | None, standby: bool) -> None:
+    from tidemark.control.server import Options, Ready
     from tidemark.control.server import serve as run
     from tidemark.logs import configure_logging
 
+    resolved = resolve(options, file=config)
+    told = resolved.settings
+    if told.data is None:
+        raise InvalidUsage(
+            "where are the data?",
+            hint='give --data DIR, TIDEMARK_DATA=DIR, or `data = "DIR"` in the file of --config',
+        )
+    # Replicas, which inherit the environment, shall do the same.
+    os.environ |= exported(resolved)
     configure_logging()
-    options = Options(data, listen, blob, consensus, spark_master)
+    for line in misspelt():
+        structlog.get_logger("server").warning(line)
+    server = Options(
+        told.data,
+        told.listen,
+        told.blob,
+        told.consensus,
+        told.spark_master,
+        told.secrets_key,
+        http_port=None if told.no_http else told.http_port,
+        log_statements=told.log_statements,
+        tls_certificate=told.tls_cert,
+        tls_key=told.tls_key,
+        tls_required=told.tls == "require",
+        passwords=told.passwords,
+        standby=standby,
+        account=told.account,
+        region=told.region,
+    )
 
-    def ready(_: object, port: int) -> None:
-        host = options.address[0]
-        print(f"ready: psql -h {host} -p {port} -U tidemark tidemark", flush=True)
+    def ready(at: Ready) -> None:
+        print(f"ready: {at.psql}" + (f" | {at.http}" if at.http else ""), flush=True)
 
-    _run(lambda: asyncio.run(run(options, ready)))
+    asyncio.run(run(server, ready))
+
+
+@app.command()
+def password(
+    user: Annotated[str, typer.Argument(help="Whose password it is.")] = "tidemark",
+) -> None:
+    """Print a user's line for `serve --passwords`, of a password typed here or sent to stdin."""
+    from tidemark.control.pgwire.passwords import password_line
+
+    if sys.stdin.isatty():
+        typed = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        typed = sys.stdin.readline().rstrip("\r\n")
+    _run(lambda: print(password_line(user, typed)))
 
 
 @app.command()
 def demo(
-    data: Data = Path("demo.tidemark"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Holds everything; default: demo.tidemark, or demo-kafka.tidemark."),
+    ] = None,
     listen: Listen = "127.0.0.1:6875",
     spark_master: Master = "local[*]",
+    http_port: HttpPort = 6876,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="The auction goes through a Kafka broker.")
+    ] = False,
 ) -> None:
-    """Start a server with a live auction and three views over it, and watch them."""
+    """Start a server with a live auction and views over it, say what to try, and watch them."""
     from tidemark.demo import run
 
-    _run(lambda: run(data, listen, spark_master))
+    _run(lambda: run(data, listen, spark_master, http_port, kafka=kafka))
 
 
 @app.command()
@@ -77,6 +176,7 @@ def doctor(
     consensus: Annotated[
         str | None, typer.Option(help="Consensus URI, if not below --data.")
     ] = None,
+    config: Config = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document instead.")] = False,
 ) -> None:
     """What is installed, what is missing, how to fix it. Exits with 1 if a needed thing is missing."""
@@ -84,7 +184,7 @@ def doctor(
     from tidemark.tools.output import print_json, reporting
 
     with reporting():
-        checks = examine(data, blob, consensus)
+        checks = examine(data, blob, consensus, config)
         healthy = is_healthy(checks)
         print_json({"healthy": healthy, "checks": checks}) if json else print_checks(checks)
         sys.stdout.flush()
@@ -153,6 +253,36 @@ def views(
 
     configure_logging(logging.WARNING)
     _run(lambda: run(quick=quick, spark_master=spark_master))
+
+
+@bench_app.command()
+def cluster(
+    quick: Annotated[bool, typer.Option(help="Fewer views and orders.")] = False,
+    spark_master: Master = "local[*]",
+) -> None:
+    """Replicas at rest, beside others, killed and followed by a twin; look-ups in an index."""
+    from tidemark.bench.cluster import run
+    from tidemark.logs import configure_logging
+
+    configure_logging(logging.WARNING)
+    _run(lambda: run(quick=quick, spark_master=spark_master))
+
+
+@bench_app.command("serve")
+def bench_serve(
+    quick: Annotated[bool, typer.Option(help="A tenth of rows, sessions and views.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A part, not all: points, adhoc, changes, sessions, ready, idle."),
+    ] = None,
+    spark_master: Master = "local[*]",
+) -> None:
+    """A server and its clients: look-ups beside PostgreSQL, queries beside Spark, rest, start."""
+    from tidemark.bench.serve import run
+    from tidemark.logs import configure_logging
+
+    configure_logging(logging.WARNING)
+    _run(lambda: run(quick=quick, spark_master=spark_master, only=tuple(only or ())))
 
 
 def _run(body) -> None:

@@ -26,6 +26,7 @@ import msgspec
 
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import TidemarkError
+from tidemark.settings import PREFIX, Resolved, misspelt, resolve
 from tidemark.tools.location import Address, check_blob, check_consensus, locate
 from tidemark.tools.output import console, print_table, size
 
@@ -45,6 +46,8 @@ PACKAGES = {
     "msgspec": "0",
     "obstore": "0",
     "psycopg": "3",
+    "aiohttp": "3",
+    "prometheus-client": "0",
     "structlog": "26",
     "typer": "0",
     "rich": "15",
@@ -66,19 +69,28 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Place(NamedTuple):
-    """What was asked for: a data folder, stores, or neither."""
+    """What was asked for: a data folder, stores, or neither; and what a server is told here."""
 
     data: Path | None
     where: Address | None
+    told: Resolved | TidemarkError | None = None
 
 
-def examine(data: Path | None, blob: str | None, consensus: str | None) -> list[Check]:
+def examine(
+    data: Path | None, blob: str | None, consensus: str | None, config: Path | None = None
+) -> list[Check]:
+    try:
+        told = resolve(file=config)
+        if data is None and blob is None and consensus is None:
+            data, blob, consensus = told.settings.data, told.settings.blob, told.settings.consensus
+    except TidemarkError as error:
+        told = error
     where = None
     if (blob and consensus) or (data is not None and data.is_dir()):
         where = locate(data, blob, consensus)
         # Not in the threads below: two that import the same modules can wait for each other.
         import tidemark.persist  # noqa: F401
-    place = Place(data, where)
+    place = Place(data, where, told)
     results: list[list[Check]] = [[] for _ in CHECKS]
 
     def run(at: int, check: Callable[[Place], list[Check]]) -> None:
@@ -133,6 +145,24 @@ def print_checks(checks: list[Check]) -> None:
 
 def _status(check: Check) -> str:
     return "missing (optional)" if check.status == "missing" and not check.needed else check.status
+
+
+# What it is told.
+
+
+def _configuration(place: Place) -> list[Check]:
+    if place.told is None:
+        return []
+    if isinstance(place.told, TidemarkError):
+        return [Check("configuration", "missing", place.told.message, place.told.hint or "")]
+    if lines := misspelt():
+        fix = "correct its name, or unset it; `tidemark config show` has the names"
+        return [Check("configuration", "warning", lines[0], fix)]
+    origins = [given.origin for given in place.told.given.values()]
+    variables = sum(origin.startswith(PREFIX) for origin in origins)
+    file = f"{place.told.file} and {variables} variables" if place.told.file else ""
+    said = f"{variables} variables, no file" if variables else "nothing is said, so all defaults"
+    return [Check("configuration", "ok", file or said)]
 
 
 # What is installed.
@@ -202,7 +232,11 @@ def _optional(_: Place) -> list[Check]:
         ("psql", ("psql",), "install postgresql-client"),
         ("PostgreSQL server", ("initdb", "/usr/lib/postgresql/*/bin/initdb"), "install postgresql"),
         ("Maven", ("mvn",), "install maven"),
-        ("Chromium", ("chromium", "chromium-browser", "google-chrome"), "install chromium"),
+        (
+            "Chromium",
+            ("chromium", "chromium-browser", "google-chrome"),
+            "install chromium; only tests of the console use it",
+        ),
     ):
         found = next((path for each in programs if (path := _program(each))), None)
         status: Status = "ok" if found else "missing"
@@ -238,7 +272,12 @@ def _available_memory() -> int | None:
 
 def _ports(place: Place) -> list[Check]:
     checks = []
-    for port, purpose in PORTS.items():
+    ports = PORTS
+    if isinstance(place.told, Resolved):
+        told = place.told.settings
+        ports = {int(told.listen.rpartition(":")[2]): "PostgreSQL clients"}
+        ports |= {} if told.no_http else {told.http_port: "HTTP"}
+    for port, purpose in ports.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -407,6 +446,7 @@ def _not_yet(name: str, place: Place, check: Callable[[str], None], uri: str) ->
 
 
 CHECKS: tuple[Callable[[Place], list[Check]], ...] = (
+    _configuration,
     _python,
     _packages,
     _java,

@@ -7,11 +7,19 @@ SQLSTATE, so that any PostgreSQL client can act on it.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class TidemarkError(Exception):
     """Root of everything that Tidemark raises on purpose."""
 
     sqlstate = "XX000"
+
+    context: str | None = None
+    """Where in the input it happened, if that is worth telling: `COPY t, line 3, column k: "x"`."""
+
+    position: int | None = None
+    """Which character of the statement it is about, the first being 1, if that is known."""
 
     def __init__(self, message: str, *, hint: str | None = None, sqlstate: str | None = None):
         super().__init__(message)
@@ -19,6 +27,12 @@ class TidemarkError(Exception):
         self.hint = hint
         if sqlstate is not None:
             self.sqlstate = sqlstate
+
+    def at(self, start: int | None) -> Self:
+        """This error, about what begins at `start` of the statement; who knows first knows best."""
+        if self.position is None and start is not None:
+            self.position = start + 1
+        return self
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
@@ -70,6 +84,12 @@ class Unavailable(TidemarkError):
     """Something needed is away for now (a cluster that is starting, a full disk): try again."""
 
     sqlstate = "57P03"
+
+
+class TooLarge(TidemarkError):
+    """More rows than the client has said that it will take."""
+
+    sqlstate = "54000"
 
 
 class Cancelled(TidemarkError):

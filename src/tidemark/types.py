@@ -1,7 +1,8 @@
 """SQL types, and what each is called by Arrow, by Spark and by the PostgreSQL wire.
 
 One table (`SCALARS`) is the whole list; a type that is not in it is refused by name. Each has
-arrays of one dimension (`integer[]`).
+arrays of one dimension (`integer[]`). Only PostgreSQL's own catalog has columns of the types in
+`SYSTEM_SCALARS`: no table can.
 `numeric` without precision is DECIMAL(38, 16) and prints without trailing zeros;
 `numeric(p, s)` is exactly that and prints all `s` digits.
 """
@@ -39,7 +40,7 @@ class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
             return pa.string()  # as it is kept: see compute/arrays.py
         if self.name == "numeric":
             return pa.decimal128(*self.decimal)
-        return SCALARS[self.name].arrow
+        return _scalar(self.name).arrow
 
     @property
     def spark(self) -> str:
@@ -49,7 +50,7 @@ class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.name == "numeric":
             precision, scale = self.decimal
             return f"DECIMAL({precision},{scale})"
-        return SCALARS[self.name].spark
+        return _scalar(self.name).spark
 
     @property
     def spark_value(self) -> str:
@@ -58,12 +59,19 @@ class SqlType(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def oid(self) -> int:
         if self.element is not None:
-            return SCALARS[self.element.name].array_oid
-        return SCALARS[self.name].oid
+            return _scalar(self.element.name).array_oid
+        return _scalar(self.name).oid
 
     @property
     def wire_size(self) -> int:
-        return -1 if self.element is not None else SCALARS[self.name].wire_size
+        return -1 if self.element is not None else _scalar(self.name).wire_size
+
+    @property
+    def modifier(self) -> int:
+        """What PostgreSQL calls typmod: precision and scale of a constrained numeric, else -1."""
+        if self.precision is None:
+            return -1
+        return ((self.precision << 16) | (self.scale or 0)) + 4
 
     @property
     def decimal(self) -> tuple[int, int]:
@@ -113,6 +121,20 @@ SCALARS = {
     ),
 }
 
+SYSTEM_SCALARS = {
+    "oid": _Scalar(pa.uint32(), "BIGINT", 26, 4, 1028),
+    "name": _Scalar(pa.string(), "STRING", 19, 64, 1003),
+    '"char"': _Scalar(pa.string(), "STRING", 18, 1, 1002),
+    # Arrays that are printed as `1 2`, and kept so.
+    "int2vector": _Scalar(pa.string(), "STRING", 22, -1, 1006),
+    "oidvector": _Scalar(pa.string(), "STRING", 30, -1, 1013),
+}
+
+
+def _scalar(name: str) -> _Scalar:
+    return SCALARS.get(name) or SYSTEM_SCALARS[name]
+
+
 BOOLEAN = SqlType("boolean")
 SMALLINT = SqlType("smallint")
 INTEGER = SqlType("integer")
@@ -125,6 +147,11 @@ JSONB = SqlType("jsonb")
 DATE = SqlType("date")
 TIMESTAMP = SqlType("timestamp")
 TIMESTAMPTZ = SqlType("timestamp with time zone")
+OID = SqlType("oid")
+NAME = SqlType("name")
+CHAR = SqlType('"char"')
+INT2VECTOR = SqlType("int2vector")
+OIDVECTOR = SqlType("oidvector")
 
 _ALIASES = {
     "bool": "boolean",

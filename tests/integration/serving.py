@@ -24,6 +24,8 @@ T = TypeVar("T")
 DEADLINE = 240.0
 """Seconds after which something that should happen is given up: generous, for busy machines."""
 
+DEFAULT_REPLICA = "quickstart-r1"
+
 _MARK = "TIDEMARK_TEST_SERVER"
 
 
@@ -44,6 +46,7 @@ class Serving:
     def __init__(self, data: Path, *options: str):
         self.data = data
         self.port = 0
+        self.http_port = 0
         self.process: subprocess.Popen[str] | None = None
         self._options = options
         # All that the server starts inherits the mark, so nothing that is left escapes.
@@ -59,6 +62,8 @@ class Serving:
         overdue.cancel()
         assert line.startswith("ready:"), f"{line!r}; the log says: {self.log[-2000:]}"
         self.port = int(line.split(" -p ")[1].split()[0])
+        if " | http" in line:
+            self.http_port = int(line.rsplit(":", 1)[1])
         return self
 
     def launch(self) -> subprocess.Popen[str]:
@@ -70,6 +75,8 @@ class Serving:
                     *command,
                     "--listen",
                     f"127.0.0.1:{self.port}",
+                    "--http-port",
+                    str(self.http_port),
                     "--spark-master",
                     "local[2]",
                     *self._options,
@@ -82,7 +89,8 @@ class Serving:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, _MARK: self._mark}
+        key = self.data.with_name(f"{self.data.name}.key")
+        return {**os.environ, _MARK: self._mark, "TIDEMARK_SECRETS_KEY": str(key)}
 
     def connect(self, **options: object) -> psycopg.Connection:
         return psycopg.connect(
@@ -92,25 +100,40 @@ class Serving:
         )
 
     @property
+    def http(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
     def log(self) -> str:
         """What control has said so far, in all its lives."""
         return self._log_path.read_text()
 
     @property
+    def statement_log(self) -> str:
+        path = self.data / "log" / "statements.jsonl"
+        return path.read_text() if path.exists() else ""
+
+    @property
     def clusterd_log(self) -> str:
-        path = self.data / "log" / "clusterd-quickstart.log"
+        path = self.data / "log" / f"clusterd-{DEFAULT_REPLICA}.log"
         return path.read_text() if path.exists() else ""
 
     @property
     def clusterd_pid(self) -> int:
-        path = self.data / "clusters" / "quickstart.json"
+        return self.replica_pid(DEFAULT_REPLICA)
+
+    def replica_pid(self, name: str) -> int:
+        """Of a replica by the name of its files: `quickstart-r1`."""
+        path = self.data / "clusters" / f"{name}.json"
         return msgspec.json.decode(path.read_bytes(), type=Address).pid
 
     @property
     def jvm_pid(self) -> int:
-        found = subprocess.run(
-            ["pgrep", "-P", str(self.clusterd_pid)], capture_output=True, text=True, check=True
-        )
+        return self.replica_jvm_pid(DEFAULT_REPLICA)
+
+    def replica_jvm_pid(self, name: str) -> int:
+        parent = str(self.replica_pid(name))
+        found = subprocess.run(["pgrep", "-P", parent], capture_output=True, text=True, check=True)
         return int(found.stdout.split()[0])
 
     @property

@@ -110,7 +110,10 @@ def test_a_source_and_a_view_of_it_follow_the_topic(
     send({"id": 4}, b"{bad")
     for relation in ("ks", "ks_notes"):
         fails(connection, f"SELECT * FROM {relation}", "Failed to decode JSON")
-    eventually("ok", lambda: status(connection, "ks") == ("kafka", "running", None))
+    # The source goes on; its status says what its readers are told.
+    kind, doing, error = status(connection, "ks")
+    assert (kind, doing) == ("kafka", "running")
+    assert "Failed to decode JSON" in error
     send({"id": 4}, {"note": "mended"})
     becomes(connection, notes, [("mended", 1), ("n0", 2), ("n1", 6)])
 
@@ -122,7 +125,49 @@ def test_a_source_and_a_view_of_it_follow_the_topic(
     )
     becomes(connection, statistics, [(14, True, True, 14, 14, True, True)])
     shown = connection.execute("SHOW SOURCES").fetchall()
-    assert {("ks", "source"), ("ks_offsets", "progress")} <= set(shown)
+    assert ("ks", "kafka", "quickstart", "running", None) in shown
+    assert ("ks_offsets", "progress", "quickstart", "running", None) in shown
+
+
+def test_real_time_recency(
+    server: Serving, connection: psycopg.Connection, kafka: KafkaServer, broker: str, topic: str
+) -> None:
+    """A read has every message that was there when it was asked, whether noticed or not."""
+    send = Feed(kafka, topic)
+    connection.execute(
+        f"CREATE SOURCE kr FROM KAFKA CONNECTION {broker} (TOPIC '{topic}')"
+        " KEY FORMAT JSON (id bigint) VALUE FORMAT JSON (note text) ENVELOPE UPSERT"
+    )
+    connection.execute("CREATE MATERIALIZED VIEW kr_n AS SELECT count(*) AS n FROM kr")
+    connection.execute("CREATE TABLE kr_t (n bigint)")
+    with server.connect() as recent:
+        recent.execute("SET real_time_recency = true")
+        recent.execute("SET real_time_recency_timeout = '2min'")
+        for i in range(1, 6):
+            send({"id": i}, {"note": "n"})
+            relation = "kr" if i % 2 else "kr_n"
+            asked = f"SELECT {'count(*)' if i % 2 else 'n'} FROM {relation}"
+            assert recent.execute(asked).fetchone() == (i,)  # type: ignore[arg-type]
+            # And no strict read afterwards is older.
+            assert connection.execute("SELECT n FROM kr_n").fetchone() == (i,)
+        send({"id": 6}, {"note": "n"})
+        recent.execute("INSERT INTO kr_t SELECT n FROM kr_n")
+        assert recent.execute("SELECT n FROM kr_t").fetchone() == (6,)
+        recent.execute("BEGIN")
+        send({"id": 7}, {"note": "n"})
+        assert recent.execute("SELECT count(*) FROM kr").fetchone() == (7,)
+        send({"id": 8}, {"note": "n"})
+        assert recent.execute("SELECT n FROM kr_n").fetchone() == (7,), "at one time"
+        recent.execute("COMMIT")
+
+        recent.execute("SET real_time_recency_timeout = '1ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled, match='source "kr" has not taken in'):
+            recent.execute("SELECT n FROM kr_n")
+        assert recent.execute("SELECT n FROM kr_t").fetchone() == (6,), "needs no source"
+        recent.execute("SET transaction_isolation = 'serializable'")
+        with pytest.raises(psycopg.Error, match="strict serializable"):
+            recent.execute("SELECT n FROM kr_n")
+    connection.execute("DROP TABLE kr_t")
 
 
 def test_what_is_dropped_is_gone(
@@ -337,10 +382,17 @@ def test_a_view_becomes_a_topic_and_a_source_again(
         connection.execute("INSERT INTO kt VALUES (1, 'd'), (3, 'e')")
         for envelope in ("upsert", "debezium"):
             becomes(connection, f"SELECT k, n FROM kt_back_{envelope} ORDER BY k", [(1, 3), (3, 1)])
+        sent = (
+            "SELECT messages_committed >= 4, messages_committed = messages_staged,"
+            " bytes_committed > 0 FROM mz_internal.mz_sink_statistics"
+        )
+        becomes(connection, sent, [(True, True, True)] * 2)
         with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="kt_upsert"):
             connection.execute("DROP MATERIALIZED VIEW kt_counts")
         connection.execute("DROP SINK kt_upsert")
-        assert connection.execute("SHOW SINKS").fetchall() == [("kt_debezium",)]
+        assert connection.execute("SHOW SINKS").fetchall() == [
+            ("kt_debezium", "kafka", "quickstart", "running", None)
+        ]
     finally:
         connection.execute("DROP TABLE kt CASCADE")
 
@@ -430,12 +482,12 @@ def test_a_secret_is_told_to_the_broker_alone(
 
             eventually(f"the source is stalled: {reason}", look)
 
-        (secrets / "kpw").write_text("not-the-password")
+        connection.execute("ALTER SECRET kpw AS 'not-the-password'")
         stalled("does not let us in")
         (secrets / "kpw").unlink()
         stalled('the value of secret "kpw" cannot be read')
         fails(connection, "SELECT * FROM ksec", "cannot be read")
-        (secrets / "kpw").write_text(PASSWORD)
+        connection.execute(f"ALTER SECRET kpw AS '{PASSWORD}'")
         send(b"a", b"2")
         becomes(connection, "SELECT text FROM ksec ORDER BY text", [("1",), ("2",)])
         # The replica is asked once a second.

@@ -11,14 +11,14 @@
 Blocks are separated by an empty line, so neither statements nor outputs have one (psql's are left
 out). A scenario is one psql session against the server that all of them share: it uses names of
 its own, and drops what it made. What differs from run to run is masked: `<time>` for a timestamp
-of this timeline, `<id>` for an object's id, `<functions>` for the list of them. Where a value decides how wide psql prints a column, use \\a (unaligned).
+of this timeline, `<id>` for an object's id, `<functions>` for the list of them, `<status>` for how it
+does (where it is printed by \\a). Where a value decides how wide psql prints a column, use \\a (unaligned).
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +27,7 @@ from typing import NamedTuple
 import pytest
 from serving import Serving
 
-PSQL = shutil.which("psql")
-pytestmark = pytest.mark.skipif(PSQL is None, reason="psql is not installed")
+from services import program
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "golden" / "sql").glob("*.sql"))
 REWRITE = bool(os.environ.get("REWRITE"))
@@ -37,8 +36,11 @@ PATIENCE = 300
 MASKS = {
     re.compile(r"\b1[7-9]\d{11}\b"): "<time>",  # milliseconds since 1970, from 2023 to 2033
     re.compile(r"\(u\d+\)"): "(<id>)",
+    re.compile(r'(?<="id": ")u\d+'): "<id>",
+    re.compile(r'(?<="can_respond_immediately": )(true|false)'): "<true or false>",
     re.compile(r"(?<=can respond immediately: )(true|false)"): "<true or false>",
     re.compile(r"(?<=Tidemark maintains: ).*"): "<functions>",
+    re.compile(r"(?<=\|)(starting|running)(?=\|)"): "<status>",
 }
 
 
@@ -52,6 +54,7 @@ def test_script(path: Path, server: Serving):
     blocks = list(parsed(path.read_text()))
     with server.connect() as holder:
         # While a transaction holds its time, history from there on stays: AS OF can be tested.
+        holder.execute("SET idle_in_transaction_session_timeout = 0")
         holder.execute("BEGIN")
         holder.execute("SELECT 1")
         outputs = run(server, [block.script for block in blocks])
@@ -74,7 +77,7 @@ def run(server: Serving, scripts: list[str]) -> list[str]:
     fed = "".join(f"{script}\n\\echo {END}\n" for script in scripts)
     target = ["-h", "127.0.0.1", "-p", str(server.port), "-U", "tidemark", "tidemark"]
     done = subprocess.run(
-        [str(PSQL), "-X", *target],
+        [program("psql"), "-X", *target],
         env=os.environ | {"PGCLIENTENCODING": "UTF8", "PGOPTIONS": ""},
         input=fed,
         stdout=subprocess.PIPE,

@@ -152,7 +152,10 @@ def test_run_once_follow_kill_and_run_again(inputs: Inputs, spark: SparkSession,
     assert json.loads(done.stdout)["lower"] == inputs.time + 1
     assert "v: hydrated, complete to [" in done.stderr
     # It is held for who comes next.
-    assert client.state("u7").holds["dataflow-view-v-1"].since == Frontier(inputs.time)
+    held = {shard: client.state(shard).holds["dataflow-view-v-1"].since for shard in ("v", "u7")}
+    assert held["v"] == Frontier(inputs.time)
+    # Its base is of an earlier time, and is of use while history reaches back to it.
+    assert held["u7"] < held["v"]
     first = inputs.time
     for shard in ("u7", "customers", "v"):
         client.open_critical_since(shard, "test").downgrade(Frontier(first))
@@ -192,6 +195,38 @@ def test_run_once_follow_kill_and_run_again(inputs: Inputs, spark: SparkSession,
     assert all(client.state(shard).is_tombstone for shard in kept)
     check(inputs, spark, [inputs.time])
     assert "error: there is no view of shard v" in typed("drop", "v", "--data", tmp_path).stderr
+
+
+def test_verify(inputs: Inputs, tmp_path: Path):
+    tidemark("run", *words(tmp_path, "--once"))
+    found = json.loads(tidemark("verify", "v", "--data", tmp_path, "--json").stdout)
+    assert found == {
+        "output": "v",
+        "as_of": inputs.time,
+        "verdict": "verified",
+        "rows": 3,
+        "missing": 0,
+        "unexpected": 0,
+        "differences": [],
+    }
+    inputs.step(0)
+    rows = pa.table({"region": ["r9"], "n": [1], "highest": [7], DIFF: [1]})
+    names = ["region", "n", "highest"]
+    schema = pa.schema([rows.schema.field(name) for name in names])
+    writer = inputs.client.open_writer("v", schema=schema)
+    updates = as_updates(rows, time=inputs.time, schema=writer.schema)
+    writer.compare_and_append(updates, lower=writer.fetch_upper(), upper=Frontier(inputs.time + 1))
+    done = subprocess.run(
+        [*PROGRAM, "view", "verify", "v", "--data", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "r9" in done.stdout
+    assert f"v: different at {inputs.time}: the query has 3 rows" in done.stdout
+    # What is asked in vain is said before Spark starts.
+    assert "there is no view of shard w" in typed("verify", "w", "--data", tmp_path).stderr
 
 
 def test_explain(inputs: Inputs, tmp_path: Path):

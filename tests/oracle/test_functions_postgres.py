@@ -341,7 +341,7 @@ def same(got: Any, wanted: Any, type_: SqlType) -> bool:
         close = shown if type_ == NUMERIC else Decimal(0)
         return abs(Decimal(got) - Decimal(wanted)) <= close
     if type_ == JSONB:
-        return typed(wanted, JSONB).value == got
+        return typed(wanted, JSONB).value == typed(got, JSONB).value
     return False
 
 

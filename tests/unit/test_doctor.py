@@ -207,3 +207,30 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (check,) = examine(None, None, None)
     assert (check.name, check.status) == ("java", "missing")
     assert "make setup" in check.fix
+
+
+def test_the_configuration_that_a_server_would_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doctor, "CHECKS", (doctor._configuration, doctor._ports, doctor._folder))
+    file = tmp_path / "tidemark.toml"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        file.write_text(f'data = "new"\nlisten = "127.0.0.1:{port}"\nno-http = true\n')
+        checks = named(examine(None, None, None, file))
+    assert checks["configuration"].status == "ok"
+    assert str(file) in checks["configuration"].detail
+    assert str(tmp_path / "new") in checks["data folder"].detail
+    assert checks[f"port {port}"].status == "warning"
+    assert "port 6876" not in checks
+    file.write_text("lisen = 1")
+    found = examine(None, None, None, file)
+    assert not is_healthy(found)
+    assert named(found)["configuration"].fix == "is listen meant?"
+    file.write_text("")
+    monkeypatch.setenv("TIDEMARK_LISTN", "127.0.0.1:1")
+    check = named(examine(None, None, None, file))["configuration"]
+    assert check.status == "warning"
+    assert "is TIDEMARK_LISTEN meant?" in check.detail

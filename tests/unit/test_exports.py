@@ -10,7 +10,10 @@ import tidemark.compute
 
 
 def test_public_names() -> None:
-    assert tidemark.__all__ == ["At", "Region", "attach", "open_region", "pass_through"]
+    assert tidemark.__all__ == [
+        *("At", "Region", "attach", "open_region", "pass_through"),
+        *("connect", "local", "Database", "Result", "Batch", "Subscription", "TidemarkError"),
+    ]
     for name in tidemark.__all__:
         assert getattr(tidemark, name).__name__ == name
     assert tidemark.compute.__all__ == ["Maintained", "Statistics", "maintain"]
@@ -19,6 +22,8 @@ def test_public_names() -> None:
 
 
 def test_the_package_imports_without_spark() -> None:
-    packages = "tidemark, tidemark.persist, tidemark.compute"
+    packages = (
+        "tidemark, tidemark.persist, tidemark.compute, tidemark.client, tidemark.shell.prompt"
+    )
     script = f"import sys, {packages}; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -21,6 +21,7 @@ FROM orders JOIN customers ON customer = customers.id GROUP BY region
 """
 ORDERS = (Column("id", BIGINT), Column("customer", BIGINT), Column("amount", numeric(12, 2)))
 CUSTOMERS = (Column("id", BIGINT), Column("region", TEXT))
+SHARDS = {"orders": "orders", "customers": "customers"}
 REGIONS = 20
 TIMES_PER_TICK = 5
 UPSERTS = 1_000

@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -39,7 +38,7 @@ from rich.table import Table
 
 from tidemark.bench.baselines import ForeachBatch, Pipelines, pipelines_missing
 from tidemark.bench.memory import family
-from tidemark.bench.orders import SEED, TIMES_PER_TICK, Workload, plan
+from tidemark.bench.orders import SEED, SHARDS, TIMES_PER_TICK, Workload, plan
 from tidemark.bench.tpch import run_tpch
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.arrangements import Arrangements
@@ -47,9 +46,8 @@ from tidemark.compute.peek import run_peek
 from tidemark.compute.protocol import Peek
 from tidemark.compute.view import Flows, View
 from tidemark.persist import PersistClient
-from tidemark.spark.session import start_spark
+from tidemark.spark.session import jobs_run, start_spark
 
-SHARDS = {"orders": "orders", "customers": "customers"}
 NAMES = {100_000: "100k", 1_000_000: "1m", 10_000_000: "10m"}
 BULK = 1_000_000
 BLOCK = 10
@@ -99,9 +97,7 @@ class Scene:
             raise SystemExit(f"the maintained view is wrong at {as_of} (seed {SEED})")
 
     def jobs(self) -> int:
-        """Jobs that Spark has run so far."""
-        context: Any = self.spark.sparkContext
-        return int(context._jsc.sc().dagScheduler().numTotalJobs())
+        return jobs_run(self.spark)
 
     def close(self) -> None:
         self.view.stop()

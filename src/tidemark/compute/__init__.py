@@ -30,7 +30,8 @@ costs a Spark job; it makes up no times and reads no outside world, which is sto
 
 Read in this order: `plan`, `expr`, `sql/`, `optimise`, `shape`, `fragments`; then a tick (`delta`,
 `tails`, `run`, `dataflow`, `sink`) and recursion (`fixpoint`); what runs them (`view`, `library`
-with `definition`, or `worker` and `clusterd`); and queries that are asked once (`batch`, `peek`).
+with `definition`, or `worker` and `clusterd`); and queries that are asked once (`peek_plan`,
+`index`, `peek_arrow`, `batch`, `peek`).
 """
 
 from __future__ import annotations

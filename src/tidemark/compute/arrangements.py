@@ -44,6 +44,26 @@ class Arrangements:
         arrangement.hold(holder, as_of)
         return arrangement
 
+    def keys_of(self, shard_id: str) -> list[tuple[str, ...]]:
+        """The keys by which somebody keeps the shard, and could look it up by now."""
+        with self._lock:
+            return [
+                key
+                for (shard, key, order), arrangement in self._arrangements.items()
+                if shard == shard_id and not order and arrangement.is_loaded
+            ]
+
+    def borrow(
+        self, shard_id: str, key: tuple[str, ...], *, holder: str, as_of: int
+    ) -> Arrangement | None:
+        """An arrangement that is there and can be read at `as_of`; never a new one."""
+        with self._lock:
+            found = self._arrangements.get((shard_id, key, ()))
+            if found is None or not found.is_loaded or as_of < found.base_as_of:
+                return None
+            found.hold(holder, as_of)
+            return found
+
     def release(self, arrangement: Arrangement, holder: str) -> None:
         with self._lock:
             if arrangement.release(holder):

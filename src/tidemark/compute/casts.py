@@ -17,6 +17,7 @@ from typing import Literal
 from tidemark.compute import literals
 from tidemark.compute.expr import Cast, Expr, Lit
 from tidemark.compute.intervals import INTERVAL
+from tidemark.compute.json_text import spaced
 from tidemark.compute.literals import UNKNOWN
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import (
@@ -97,9 +98,20 @@ _JSONB = (
     " AND json_object_keys(concat('{{\"\":', {0}, '}}')) IS NOT NULL"
     " THEN to_json(try_parse_json({0})) END"
 )
-_NO_DOUBLE_TEXT = (
-    "double precision to text cannot be printed as PostgreSQL prints it; "
-    "cast to numeric first, e.g. x::numeric::text"
+# The shortest text that reads back the same: of 15, 16 or 17 digits, without trailing zeros.
+# Java's own has a digit too many at times, and its exponents are not PostgreSQL's.
+_DIGITS = (
+    "CASE WHEN try_cast(format_string('%.14e', x_) AS DOUBLE) = x_ THEN format_string('%.14e', x_)"
+    " WHEN try_cast(format_string('%.15e', x_) AS DOUBLE) = x_ THEN format_string('%.15e', x_)"
+    " ELSE format_string('%.16e', x_) END"
+)
+_DOUBLE_TO_TEXT = (
+    "transform(array({0}), x_ -> CASE WHEN x_ IS NULL THEN NULL WHEN isnan(x_) THEN 'NaN'"
+    " WHEN abs(x_) = double('Infinity') THEN CAST(x_ AS STRING)"
+    " WHEN x_ = 0 THEN CASE WHEN CAST(x_ AS STRING) LIKE '-%' THEN '-0' ELSE '0' END"
+    " WHEN abs(x_) >= 1e-4D AND abs(x_) < 1e15D THEN"
+    f" rtrim('.', rtrim('0', CAST(try_cast({_DIGITS} AS DECIMAL(38,22)) AS STRING)))"
+    f" ELSE regexp_replace({_DIGITS}, '[.]?0*e', 'e') END)[0]"
 )
 
 JSON_TYPE = (
@@ -167,7 +179,7 @@ CASTS: dict[tuple[str, str], CastRule] = {
     ("double precision", "numeric"): CastRule(
         "assignment", "try_cast(format_string('%.14e', {0}) AS {T})", (OVERFLOW,)
     ),
-    ("double precision", "text"): CastRule("assignment", "", refused=_NO_DOUBLE_TEXT),
+    ("double precision", "text"): CastRule("assignment", _DOUBLE_TO_TEXT),
     ("text", "boolean"): CastRule(
         "explicit", f"try_element_at(map({_WORDS}), lower(trim({{0}})))", (_BAD_INPUT,)
     ),
@@ -199,7 +211,7 @@ CASTS: dict[tuple[str, str], CastRule] = {
     ("text", "bytea"): CastRule("explicit", _BYTEA, (_BAD_INPUT,)),
     ("bytea", "text"): CastRule("explicit", "concat('\\\\x', lower(hex({0})))"),
     ("text", "jsonb"): CastRule("explicit", _JSONB, (_BAD_INPUT,)),
-    ("jsonb", "text"): CastRule("assignment", "{0}"),
+    ("jsonb", "text"): CastRule("assignment", spaced("{0}")),
     ("jsonb", "boolean"): _from_json("{0} = 'true'", "{0} IN ('true', 'false')", OVERFLOW),
     **{
         ("jsonb", name): _from_json(
@@ -234,6 +246,8 @@ PATTERNS = {
 def rule_for(source: SqlType, target: SqlType) -> CastRule | None:
     if source.element is not None and target.element is not None:
         return _array_rule(source.element, target.element)
+    if source.element is not None and target == TEXT:
+        return _array_to_text(source.element)
     rule = CASTS.get((source.name, target.name))
     if rule is None or rule.refused:
         return rule
@@ -254,6 +268,25 @@ def _array_rule(source: SqlType, target: SqlType) -> CastRule | None:
         return CastRule(rule.context, "", refused=f"{what}; convert elements before they meet")
     element = rule.spark.replace("{0}", "x_").replace("{T}", target.spark)
     return CastRule(rule.context, f"transform({{0}}, x_ -> {element})")
+
+
+_NEEDS_QUOTES = "y_ = '' OR upper(y_) = 'NULL' OR y_ RLIKE '[\\\\s{{}},\"\\\\\\\\]'"
+
+
+def _array_to_text(element: SqlType) -> CastRule | None:
+    """As PostgreSQL prints it: what needs quotes gets them."""
+    printed = "x_"
+    if element.name == "boolean":
+        printed = "CASE WHEN x_ THEN 't' WHEN NOT x_ THEN 'f' END"
+    elif element != TEXT:
+        rule = rule_for(element, TEXT)
+        if rule is None or rule.refused:
+            return rule
+        printed = rule.spark.replace("{0}", "x_").replace("{T}", "STRING")
+    escaped = "regexp_replace(y_, '([\"\\\\\\\\])', '\\\\\\\\\u00241')"
+    cell = f"CASE WHEN {_NEEDS_QUOTES} THEN concat('\"', {escaped}, '\"') ELSE y_ END"
+    cells = f"transform(transform({{0}}, x_ -> {printed}), y_ -> {cell})"
+    return CastRule("assignment", f"concat('{{{{', array_join({cells}, ',', 'NULL'), '}}}}')")
 
 
 def cast(expr: Expr, type_: SqlType, *, context: Context = "explicit") -> Expr:

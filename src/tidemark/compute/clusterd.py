@@ -14,6 +14,8 @@ import secrets
 import signal
 import sys
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -22,25 +24,32 @@ import structlog
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from tidemark.clock import SYSTEM_CLOCK, Clock
+from tidemark.clock import SYSTEM_CLOCK, Clock, Onward
 from tidemark.compute.arrangements import Arrangements
-from tidemark.compute.peek import run_peek
+from tidemark.compute.index import Indexes
+from tidemark.compute.peek import Peeks
 from tidemark.compute.protocol import (
     Address,
     CancelPeek,
     Configure,
     DataflowSpec,
+    LookUp,
     Peek,
     Statuses,
+    Verify,
 )
+from tidemark.compute.reaper import Reaper
+from tidemark.compute.schedule import Schedule
+from tidemark.compute.verify import run_verify
 from tidemark.compute.view import Flows, View
 from tidemark.compute.warm import warm_up
-from tidemark.compute.worker import Worker, dataflow_worker, sink_worker, source_worker, stop_all
+from tidemark.compute.worker import Worker, sink_worker, source_worker, stop_all
 from tidemark.errors import TidemarkError, Unavailable
+from tidemark.ipc import encode_table
 from tidemark.logs import configure_logging
 from tidemark.persist import PersistClient
 from tidemark.spark.compact import large_merges
-from tidemark.spark.session import jvm_of, start_spark, stop_spark
+from tidemark.spark.session import jobs_run, jvm_of, start_spark, stop_spark, ui_settings
 from tidemark.storage.ingestions import ingestion, secrets_of
 from tidemark.storage.kafka.sink import SinkRun
 from tidemark.storage.kafka.spec import KafkaSink, KafkaSource
@@ -48,10 +57,11 @@ from tidemark.storage.spec import GeneratorSource, Source
 
 log = structlog.get_logger("clusterd")
 
-Spec = DataflowSpec | Source | KafkaSink
-
 ORPHANED_AFTER = 60.0
 """Seconds without a word from control after which a replica stops."""
+
+REAP_EVERY = 2.0
+"""Seconds."""
 
 
 class Replica:
@@ -61,44 +71,85 @@ class Replica:
         self.client = client
         self.spark = spark
         self.clock = clock
+        self._log = ""
+        # Sources take their times from where the tables take theirs, also if that is ahead.
+        self._timeline = Onward(clock, self._reached)
         self._folder = folder
-        self._flows = Flows(client, spark, Arrangements(client, folder))
-        self._workers: dict[str, tuple[Spec, Worker]] = {}
-        self._lock = threading.Lock()
+        arrangements = Arrangements(client, folder)
+        self._flows = Flows(client, spark, arrangements)
+        self._schedule = Schedule(client, spark)
+        self._indexes = Indexes(client, arrangements)
+        self.peeks = Peeks(spark, client, arrangements, self._indexes)
+        self.reaper = Reaper(spark, clock)
+        self._views: dict[str, DataflowSpec] = {}
+        self._workers: dict[str, tuple[Source | KafkaSink, Worker]] = {}
+        self._configuring = threading.Lock()
+        self._spark_ui = spark.sparkContext.uiWebUrl
 
     def configure(self, wanted: Configure) -> None:
-        """Start what is new, stop what is gone, leave the rest alone."""
-        specs = {spec.id: spec for spec in (*wanted.sources, *wanted.dataflows, *wanted.sinks)}
-        with self._lock:
-            gone = {i: w for i, (spec, w) in self._workers.items() if specs.get(i) != spec}
-            stop_all(gone.values())
-            for id_ in gone:
-                del self._workers[id_]
-            for id_, spec in specs.items():
-                if id_ not in self._workers:
-                    self._workers[id_] = (spec, self._start(spec))
+        """Start what is new, stop what is gone, leave the rest alone.
+
+        What is read-only maintains views without writing them, and runs no sources and sinks.
+        """
+        with self._configuring:
+            self._log = wanted.log
+            if self._flows.read_only and not wanted.read_only:
+                log.info("writes are allowed")
+            self._flows.read_only = wanted.read_only
+            self._configure_workers(() if wanted.read_only else (*wanted.sources, *wanted.sinks))
+            self._configure_views(wanted.dataflows)
+            self._indexes.configure(wanted.indexes)
+        self._schedule.wake()
+
+    def _configure_workers(self, wanted: Iterable[Source | KafkaSink]) -> None:
+        specs = {spec.id: spec for spec in wanted}
+        gone = {i: w for i, (spec, w) in self._workers.items() if specs.get(i) != spec}
+        stop_all(gone.values())
+        for id_ in gone:
+            del self._workers[id_]
+        for id_, spec in specs.items():
+            if id_ not in self._workers:
+                self._workers[id_] = (spec, self._start(spec))
+
+    def _configure_views(self, wanted: Iterable[DataflowSpec]) -> None:
+        specs = {spec.id: spec for spec in wanted}
+        gone = [i for i, spec in self._views.items() if specs.get(i) != spec]
+        if gone:
+            self.reaper.suspect()
+            self._schedule.remove(gone)
+        fresh = [spec for i, spec in specs.items() if self._views.get(i) != spec]
+        self._views = specs
+        for spec in fresh:
+            self._schedule.add(spec.id, lambda spec=spec: self._view(spec))
+
+    def _reached(self) -> int:
+        return (self.client.state(self._log).upper.time or 0) if self._log else 0
 
     def statuses(self) -> Statuses:
-        with self._lock:
-            return Statuses(
-                os.getpid(), tuple(worker.status() for _, worker in self._workers.values())
-            )
+        # Not waiting for a change that is under way: to stop something may take a while.
+        workers = [worker.status() for _, worker in list(self._workers.values())]
+        statuses = (*workers, *self._schedule.statuses(), *self._indexes.statuses())
+        return Statuses(os.getpid(), statuses, jobs_run(self.spark), self._spark_ui)
 
     def stop(self) -> None:
-        with self._lock:
+        self._schedule.stop()
+        with self._configuring:
+            self._indexes.stop()
             stop_all(worker for _, worker in self._workers.values())
 
-    def _start(self, spec: Spec) -> Worker:
+    def _start(self, spec: Source | KafkaSink) -> Worker:
         match spec:
-            case DataflowSpec():
-                return dataflow_worker(spec.id, lambda: self._view(spec), self.client)
             case GeneratorSource() | KafkaSource():
                 return source_worker(
                     spec.id,
                     lambda: ingestion(
-                        spec, client=self.client, spark=self.spark, folder=self._folder
+                        spec,
+                        client=self.client,
+                        spark=self.spark,
+                        folder=self._folder,
+                        clock=self._timeline,
                     ),
-                    self.clock,
+                    self._timeline,
                     secrets=secrets_of(spec),
                 )
             case KafkaSink():
@@ -118,8 +169,18 @@ class Replica:
             output=spec.output,
             as_of=spec.as_of,
             owners=spec.owners,
+            refresh=spec.refresh,
             flows=self._flows,
         )
+
+
+# Requests come in threads of their own, several at a time: a decoder that they made would be made
+# by all of them at once, which crashes.
+_CONFIGURE = msgspec.json.Decoder(Configure)
+_CANCEL = msgspec.json.Decoder(CancelPeek)
+_VERIFY = msgspec.json.Decoder(Verify)
+_PEEK = msgspec.json.Decoder(Peek)
+_LOOK_UP = msgspec.json.Decoder(LookUp)
 
 
 class FlightServer(flight.FlightServerBase):
@@ -135,29 +196,51 @@ class FlightServer(flight.FlightServerBase):
         body = action.body.to_pybytes()
         match action.type:
             case "configure":
-                self._replica.configure(msgspec.json.decode(body, type=Configure))
+                self._replica.configure(_CONFIGURE.decode(body))
                 return [b"{}"]
             case "status":
                 return [msgspec.json.encode(self._replica.statuses())]
             case "cancel":
-                peek = msgspec.json.decode(body, type=CancelPeek)
-                self._replica.spark.sparkContext.cancelJobGroup(peek.id)
+                peek = _CANCEL.decode(body)
+                self._replica.peeks.cancel(peek.id)
+                self._replica.reaper.suspect()
                 return [b"{}"]
+            case "verify":
+                return [self._verified(_VERIFY.decode(body))]
+            case "lookup":
+                return [self._looked_up(_LOOK_UP.decode(body))]
         raise flight.FlightServerError(f"unknown action {action.type}")
 
     def do_get(self, context, ticket):
         self.last_heard = self._replica.clock.monotonic()
-        peek = msgspec.json.decode(ticket.ticket, type=Peek)
-        try:
-            table = run_peek(self._replica.spark, self._replica.client, peek)
-        except TidemarkError as error:
-            raise flight.FlightServerError(error.message, encode_error(error)) from error
-        except Exception as error:
-            # Flight would send the whole traceback, which does not fit into a gRPC header.
-            log.error("a query failed", peek=peek.id, exc_info=True)
-            short = _failure(error)
-            raise flight.FlightServerError(short.message, encode_error(short)) from None
+        peek = _PEEK.decode(ticket.ticket)
+        with _sent(peek.id):
+            table = self._replica.peeks.run(peek)
         return flight.RecordBatchStream(table)
+
+    def _looked_up(self, asked: LookUp) -> bytes:
+        """Nothing at all is "ask in another way"."""
+        with _sent(asked.id):
+            found = self._replica.peeks.look_up(asked)
+            return b"" if found is None else encode_table(found)
+
+    def _verified(self, asked: Verify) -> bytes:
+        with _sent(asked.id):
+            return msgspec.json.encode(run_verify(self._replica.spark, self._replica.client, asked))
+
+
+@contextmanager
+def _sent(query: str) -> Iterator[None]:
+    """Errors as Flight carries them."""
+    try:
+        yield
+    except TidemarkError as error:
+        raise flight.FlightServerError(error.message, encode_error(error)) from error
+    except Exception as error:
+        # Flight would send the whole traceback, which does not fit into a gRPC header.
+        log.error("a query failed", query=query, exc_info=True)
+        short = _failure(error)
+        raise flight.FlightServerError(short.message, encode_error(short)) from None
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):
@@ -192,7 +275,7 @@ def encode_error(error: TidemarkError) -> bytes:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("clusterd", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the server's data folder")
-    parser.add_argument("--name", required=True, help="the cluster's name")
+    parser.add_argument("--name", required=True, help="the replica's name, e.g. quickstart-r1")
     parser.add_argument("--blob", required=True)
     parser.add_argument("--consensus", required=True)
     parser.add_argument("--spark-master", default="local[*]")
@@ -206,7 +289,10 @@ def main(argv: list[str] | None = None) -> None:
 
     client = PersistClient.open(blob=options.blob, consensus=options.consensus)
     spark = start_spark(
-        master=options.spark_master, app=f"tidemark-{options.name}", blob=options.blob
+        master=options.spark_master,
+        app=f"tidemark-{options.name}",
+        blob=options.blob,
+        settings=ui_settings(options.spark_master),
     )
     warm_up(spark)
     client.start_maintenance(large=large_merges(spark, client))
@@ -215,16 +301,21 @@ def main(argv: list[str] | None = None) -> None:
     server = FlightServer(replica, token)
     address = Address(os.getpid(), server.port, token)
     _write_private(folder / f"{options.name}.json", msgspec.json.encode(address))
-    log.info("ready", cluster=options.name, port=server.port)
+    log.info("ready", replica=options.name, port=server.port)
 
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, lambda *_: stop.set())
-    jvm = jvm_of(spark)
+    jvm, looked = jvm_of(spark), SYSTEM_CLOCK.monotonic()
     while not stop.wait(0.2):
         if jvm.poll() is not None:
             log.error("the JVM is gone, stopping")
             os._exit(70)
+        if SYSTEM_CLOCK.monotonic() - looked > REAP_EVERY:
+            looked = SYSTEM_CLOCK.monotonic()
+            if overdue := replica.reaper.overdue():
+                log.error("cancelled work does not end, starting again", spark_tasks=overdue)
+                os._exit(70)
         if SYSTEM_CLOCK.monotonic() - server.last_heard > ORPHANED_AFTER:
             log.warning("no word from control, stopping", seconds=ORPHANED_AFTER)
             break

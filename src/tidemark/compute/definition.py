@@ -269,11 +269,22 @@ def defined(client: PersistClient, output: str) -> Definition | None:
     return msgspec.json.decode(text, type=Definition) if text is not None else None
 
 
+def found(client: PersistClient, output: str) -> Definition:
+    """The view of that output; an error that names the views there are, if there is none."""
+    view = defined(client, output)
+    if view is None:
+        known = ", ".join(each.output for each in all_defined(client))
+        raise InvalidUsage(
+            f"there is no view of shard {output}", hint=f"views: {known}" if known else None
+        )
+    return view
+
+
 def all_defined(client: PersistClient) -> list[Definition]:
     """Every view that there is without a server."""
     shards = (s for s in client.consensus.keys() if s.startswith(_PREFIX) and s.endswith(_SUFFIX))  # noqa: SIM118
     outputs = sorted(s.removeprefix(_PREFIX).removesuffix(_SUFFIX) for s in shards)
-    return [found for each in outputs if (found := defined(client, each)) is not None]
+    return [view for each in outputs if (view := defined(client, each)) is not None]
 
 
 def definition_shard(output: str) -> str:
@@ -286,19 +297,13 @@ def drop(client: PersistClient, output: str, *, with_output: bool = False) -> De
     Its rows stay, up to where it came, unless `with_output`: then they go, and the name is used up.
     A process that still maintains the view notices, and stops. Dropping can be repeated.
     """
-    found = defined(client, output)
-    if found is None:
-        known = ", ".join(each.output for each in all_defined(client))
-        raise InvalidUsage(
-            f"there is no view of shard {output}", hint=f"views: {known}" if known else None
-        )
+    view = msgspec.structs.replace(found(client, output), dropped=True)
     rows = Definitions(client, definition_shard(output))
-    found = msgspec.structs.replace(found, dropped=True)
-    rows.change({VIEW: msgspec.json.encode(found).decode()})
-    release(client, found)
-    others = _named_alike(client, found)
+    rows.change({VIEW: msgspec.json.encode(view).decode()})
+    release(client, view)
+    others = _named_alike(client, view)
     for shard in client.consensus.keys():  # noqa: SIM118
-        if not shard.startswith(found.prefix) or shard.endswith(_SUFFIX):
+        if not shard.startswith(view.prefix) or shard.endswith(_SUFFIX):
             continue
         if any(shard.startswith(other.prefix) for other in others):
             continue
@@ -307,7 +312,7 @@ def drop(client: PersistClient, output: str, *, with_output: bool = False) -> De
     if with_output and client.state(output).exists:
         client.finalize(output)
     rows.change({VIEW: None})
-    return found
+    return view
 
 
 def release(client: PersistClient, definition: Definition) -> None:

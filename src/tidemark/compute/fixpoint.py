@@ -25,9 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from tidemark.compute.dataflow import HOLD_EVERY_MS, distinct_times, holder_of, shards_kept
+from tidemark.compute.dataflow import HOLD_EVERY_MS, holder_of, shards_kept
 from tidemark.compute.failpoints import reached
 from tidemark.compute.fragments import Fragment, Recursive, Round, round_of
+from tidemark.compute.leaves import distinct_times
 from tidemark.compute.plan import limit_reached
 from tidemark.compute.sink import Sink
 from tidemark.frontier import Frontier
@@ -43,7 +44,7 @@ class Stage(Protocol):
 
     def start(self, as_of: int) -> None: ...
 
-    def advance(self, upper: Frontier) -> None: ...
+    def advance(self, upper: Frontier) -> bool: ...
 
 
 class Recursion:
@@ -64,6 +65,7 @@ class Recursion:
         acquire: Callable[[Fragment], Stage],
         release: Callable[[Any], None],
         name: Callable[[str], str],
+        read_only: Callable[[], bool] = lambda: False,
     ):
         self.id = id_
         self.shards = shards
@@ -77,10 +79,12 @@ class Recursion:
         self._rounds: list[Round] = []
         self._stages: list[Stage] = []
         self._holder = holder_of(id_)
+        self._read_only = read_only
+        self._follows = False
         self._lower = Frontier.MIN
         self._held_at_ms = 0
         self._sinks = [
-            Sink(client, shard, schema=arrow_schema(get.columns))
+            Sink(client, shard, schema=arrow_schema(get.columns), read_only=read_only)
             for shard, get in zip(shards, recursive.results().values(), strict=True)
         ]
 
@@ -89,9 +93,44 @@ class Recursion:
         """Everything before this is computed and durable."""
         return self._lower
 
+    @property
+    def is_settled(self) -> bool:
+        return self.settle()
+
+    @property
+    def corrected(self) -> int:
+        return sum(sink.corrected for sink in self._sinks)
+
+    @property
+    def is_resumable(self) -> bool:
+        return all(sink.upper.time != 0 for sink in self._sinks)
+
+    def wants(self, upper: Frontier) -> bool:
+        if self._lower.is_empty:
+            return False
+        ends = upper.is_empty and not self._read_only()
+        return ends or self._lower < self._reachable(upper)
+
+    def changed(self, upper: Frontier) -> bool:
+        return not self._read_only()
+
+    def settle(self) -> bool:
+        return self._lower.time != 0
+
     def start(self, as_of: int) -> None:
-        """Resume from the shards, or find the fixpoint as of `as_of`."""
+        """Resume from the shards, or find the fixpoint as of `as_of`.
+
+        One that is read-only only looks how far others are: its rounds are made of what is
+        written.
+        """
+        self._follows = self._read_only()
+        if self._follows:
+            self._lower = min(sink.upper for sink in self._sinks)
+            return
         lower = min(sink.upper for sink in self._sinks)
+        if lower.is_empty:
+            self._lower = lower
+            return
         inputs = [self._client.open_reader(shard) for shard in self._inputs]
         if lower.time and all(r.since <= Frontier(lower.time - 1) for r in inputs):
             as_of = lower.time - 1
@@ -118,7 +157,36 @@ class Recursion:
             self._flush()
         log.info("recursion started", dataflow=self.id, as_of=as_of, rounds=len(self._rounds))
 
+    def _reachable(self, upper: Frontier) -> Frontier:
+        """How far one can come if the inputs are complete to `upper`; not beyond where they end."""
+        if upper.is_empty:
+            states = [self._client.state(shard) for shard in self._inputs]
+            last = max((part.max_time for state in states for part in state.parts), default=0)
+            upper = Frontier(last + 1)
+        if self._read_only():
+            upper = min([upper, *(sink.upper for sink in self._sinks)])
+        return upper
+
+    def _finish(self) -> Frontier:
+        """There is nothing left to come: the shards end."""
+        for sink in self._sinks:
+            sink.desire(None, Frontier.EMPTY)
+        self._flush()
+        self._lower = Frontier.EMPTY
+        for shard in (*self._inputs, *self.shards):
+            self._client.open_critical_since(shard, self._holder).release()
+        return self._lower
+
     def tick(self, upper: Frontier) -> Frontier:
+        ends, upper = upper.is_empty, self._reachable(upper)
+        if ends and not self._follows and not self._lower < upper:
+            return self._finish()
+        if self._read_only() or not self._lower < upper:
+            self._lower = max(self._lower, upper)
+            return self._lower
+        if self._follows:
+            assert self._lower.time is not None
+            self.start(max(self._lower.time - 1, 0))
         lower = self._lower
         assert lower.time
         for stage in self._stages:

@@ -45,7 +45,7 @@ _SPELLINGS = {
 _TOKEN = re.compile(
     r"\s*(?:(?P<time>[+-]?\d+:\d\d(?::\d\d(?:\.\d*)?)?)"
     r"|(?P<years>[+-]?\d+)-(?P<months>\d+)(?![\d.])"
-    r"|(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))\s*(?P<unit>[a-zA-Z]+)?)"
+    r"|(?P<number>(?:[+-]\s*)?(?:\d+(?:\.\d*)?|\.\d+))\s*(?P<unit>[a-zA-Z]+)?)"
 )
 _MAX_YEARS = 10_000
 
@@ -117,7 +117,7 @@ def read_interval(text: str, unit: str | None = None) -> Lit:
             name = _unit_name(found["unit"] or default)
             if name is None or (found["unit"] is None and rest and default != "day"):
                 raise bad
-            total = total.plus(_quantity(Decimal(found["number"]), name))
+            total = total.plus(_quantity(Decimal(found["number"].replace(" ", "")), name))
         if not rest:
             break
     return (total.times(Decimal(-1)) if ago else total).literal()

@@ -11,6 +11,22 @@ from __future__ import annotations
 from tidemark.errors import Unsupported
 from tidemark.types import SqlType
 
+_SEPARATOR = '\\\\G((?:[^",:]++|"(?:[^"\\\\\\\\]++|\\\\\\\\.)*+")*+[,:])'
+
+
+def spaced(text: str) -> str:
+    """A canonical text with a space behind each `,` and `:` that is not in a string."""
+    return f"regexp_replace({text}, '{_SEPARATOR}', '\\u00241 ')"
+
+
+def variant_text(name: str) -> str:
+    """A variant as `->>` gives it: a string without its quotes, null as NULL, else its text."""
+    return (
+        f"CASE WHEN is_variant_null({name}) THEN NULL"
+        f" WHEN schema_of_variant({name}) = 'STRING' THEN CAST({name} AS STRING)"
+        f" ELSE {spaced(f'to_json({name})')} END"
+    )
+
 
 def json_text(text: str, type_: SqlType) -> str:
     """The jsonb of the Spark expression `text`; SQL's NULL stays NULL."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -21,14 +22,48 @@ from tidemark.types import MAX_PRECISION
 
 
 def canonical(text: str) -> str:
-    value = json.loads(
-        text,
-        parse_int=_exact,
-        parse_float=_float,
-        parse_constant=_refused,
-        object_pairs_hook=_sorted,
-    )
+    return written(parsed(text))
+
+
+def parsed(text: str) -> Any:
+    """The value, its numbers as texts that `written` writes."""
+    return _DECODER.decode(text)
+
+
+def documents(text: str) -> Iterator[Any]:
+    """All documents of a text: one, or several one after the other, as lines of it say."""
+    at = _SPACE.match(text, 0).end()  # pyright: ignore[reportOptionalMemberAccess]
+    while at < len(text):
+        value, at = _DECODER.raw_decode(text, at)
+        yield value
+        at = _SPACE.match(text, at).end()  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def printed(text: str) -> str:
+    """A canonical text as PostgreSQL prints the value: short keys first, and with spaces."""
+    if text[:1] not in ("{", "["):
+        return _plain(text) if text[:1] in "-0123456789" else text
+    return _printed(json.loads(text, parse_int=_Number, parse_float=_Number))
+
+
+def _printed(value: Any) -> str:
+    match value:
+        case _Number():
+            return _plain(value)
+        case dict():
+            keys = sorted(value, key=lambda key: (len(key.encode()), key.encode()))
+            return "{" + ", ".join(f"{written(k)}: {_printed(value[k])}" for k in keys) + "}"
+        case list():
+            return "[" + ", ".join(map(_printed, value)) + "]"
     return written(value)
+
+
+def _plain(number: str) -> str:
+    """A number that was written with an exponent is kept as Java prints it, 1.0E10."""
+    if "E" not in number and not number.endswith(".0"):
+        return str(number)
+    plain = format(Decimal(number), "f")
+    return (plain.rstrip("0").rstrip(".") if "." in plain else plain) or "0"
 
 
 _ESCAPE = re.compile(r"(?<!\\)\\u([0-9a-f]{4})")
@@ -75,13 +110,17 @@ def _refused(text: str) -> Any:
 
 
 def _sorted(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
+    found = dict(pairs)  # a key that is there twice has its last value
     # Java compares strings by their UTF-16 units.
     return dict(
         sorted(found.items(), key=lambda pair: pair[0].encode("utf-16-be", "surrogatepass"))
     )
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder(
+    parse_int=_exact, parse_float=_float, parse_constant=_refused, object_pairs_hook=_sorted
+)
 
 
 def written(value: Any) -> str:

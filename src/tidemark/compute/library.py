@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -37,8 +38,12 @@ from tidemark.compute.definition import (
     define,
     definition_shard,
     drop,
+    found,
+    planned,
     release,
 )
+from tidemark.compute.protocol import Verified, Verify
+from tidemark.compute.verify import MOST_SHOWN, newest_readable, run_verify
 from tidemark.compute.view import Flows, View
 from tidemark.errors import AsOfBeforeSince, Fenced, InvalidUsage, Unavailable
 from tidemark.frontier import Frontier
@@ -93,6 +98,43 @@ def maintain(
     found = define(client, sql, inputs, output, dialect=dialect, as_of=as_of)
     client.start_maintenance()
     return Maintained(*found, client=client, spark=spark, cache=cache, report=report)
+
+
+def verify_view(
+    output: str,
+    *,
+    client: PersistClient,
+    spark: SparkSession,
+    as_of: int | None = None,
+    report: Report | None = None,
+) -> Verified:
+    """Whether the view in the shard `output` is what plain Spark SQL says that its query is.
+
+    At `as_of`, or at the newest time at which it and its inputs can all be read. It need not be
+    running, and this does not bring it forward.
+    """
+    definition = found(client, output)
+    query = planned(
+        client,
+        definition.sql,
+        definition.inputs,
+        dialect=definition.dialect,
+        known=definition.columns,
+    )
+    shards = {shard: shard for shard in query.inputs.values()}
+    if as_of is None:
+        as_of = newest_readable(client, [output, *shards])
+    for shard in (output, *shards):
+        upper = client.state(shard).upper
+        if not upper.covers(as_of):
+            raise InvalidUsage(
+                f"shard {shard} is complete to {upper}: it cannot be read at {as_of} yet",
+                hint="verify at an earlier time, or run the view first",
+            )
+    asked = Verify(
+        f"verify-{uuid4()}", output, query.plan, shards, output, as_of, as_of, limit=MOST_SHOWN
+    )
+    return run_verify(spark, client, asked, report=report)
 
 
 class Maintained:

@@ -40,7 +40,7 @@ _TIMESTAMP = re.compile(rf"({ISO_DATE})(?:[ tT]({ISO_TIME}))?\s*({ISO_ZONE})?")
 
 def number_literal(text: str) -> Lit:
     """An unquoted number: integer, bigint or a numeric just wide enough, as PostgreSQL types it."""
-    if text.lstrip("-").isdigit():
+    if text.lstrip("-").isdecimal():
         value = int(text)
         if fits(value, INTEGER):
             return Lit(str(value), INTEGER)

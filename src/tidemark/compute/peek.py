@@ -1,37 +1,71 @@
-"""Peeks: a one-off query on Spark over snapshots of collections at one timestamp."""
+"""Peeks: a query that is asked once, over collections at one timestamp.
+
+    a collection   looked up in an index, or in an arrangement that a view keeps by the same key;
+                   read here, if it is small; else scanned by Spark, less what filters can skip
+    the rest       Arrow, if it is simple enough; else Spark (`peek_plan.py` decides)
+
+Each way gives the same rows. Whatever waits or runs long looks up now and then whether it was
+cancelled; a Spark job is a job group of the peek's id, in the pool that goes before all others.
+"""
 
 from __future__ import annotations
 
 import operator
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.batch import batch_sql
-from tidemark.compute.expr import Call, Lit
-from tidemark.compute.plan import Get, Plan, inputs_of
-from tidemark.compute.protocol import Peek
+from tidemark.compute.error_rows import Errors
+from tidemark.compute.expr import Call, Lit, columns_of
+from tidemark.compute.index import MOST_BYTES, Indexes, await_shard
+from tidemark.compute.lookup import look_up
+from tidemark.compute.overlay import overlaid, overlaid_frame
+from tidemark.compute.peek_arrow import answered, copied
+from tidemark.compute.peek_plan import (
+    Asked,
+    Simple,
+    asked_of,
+    chosen_key,
+    grows,
+    reader_filter,
+    simple,
+)
+from tidemark.compute.plan import Get, Plan
+from tidemark.compute.protocol import LookUp, Peek
 from tidemark.compute.recursion import Recursion, is_recursive
-from tidemark.errors import Cancelled, Corruption, DataError, TidemarkError
+from tidemark.errors import Cancelled, DataError, TidemarkError
 from tidemark.ipc import decode_table
 from tidemark.persist import DIFF, ERR, PersistClient
+from tidemark.spark.collect import collected
 from tidemark.spark.frames import SMALL_ROWS, local_frame, rows
-from tidemark.spark.session import LARGE, SMALL, session_for
+from tidemark.spark.session import LARGE, PEEKS, SMALL, cancel_group, in_pool, session_for
 from tidemark.types import BIGINT, Column, arrow_schema
 
 _SQLSTATES = (
     ("division by zero", "22012"),
+    ("more than one row returned by a subquery", "21000"),
     ("out of range", "22003"),
     ("overflow", "22003"),
     ("invalid input syntax", "22P02"),
+    ("requested length too large", "54000"),
 )
+
+REMEMBERED = 1_000
+"""Peeks that were cancelled before they came; more are forgotten."""
+
+IDLE_SESSIONS = 4
+"""Spark sessions kept for the next peek: making one costs more than a small query."""
 
 
 def data_error(message: str) -> DataError:
@@ -40,33 +74,224 @@ def data_error(message: str) -> DataError:
     return DataError(message, sqlstate=state)
 
 
-def run_peek(spark: SparkSession, client: PersistClient, peek: Peek) -> pa.Table:
-    stored = sum(client.state(shard).rows for shard in peek.shards.values())
-    session = session_for(spark, SMALL if stored <= SMALL_ROWS else LARGE)
-    session.sparkContext.setJobGroup(peek.id, "peek", interruptOnCancel=True)
-    names: dict[Get, str] = {}
-    with ExitStack() as stack:
-        for get in dict.fromkeys(_gets(peek.plan)):
-            names[get] = f"get{len(names)}"
-            if get.id in peek.given:
-                table = decode_table(peek.given[get.id])
-                frame = local_frame(session, _positional(table, get.columns))
-            else:
-                shard = peek.shards[get.id]
-                frame = _rows(session, client, shard, get.columns, peek.as_of, stack)
-            frame.createOrReplaceTempView(names[get])
+class Peeks:
+    """The peeks of a replica: what they run on, and which of them are not wanted any more."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        client: PersistClient,
+        arrangements: Arrangements | None = None,
+        indexes: Indexes | None = None,
+    ):
+        self._spark = spark
+        self._client = client
+        self._arrangements = arrangements
+        self._indexes = indexes
+        self._errors: dict[str, Errors] = {}
+        self._idle: dict[int, list[SparkSession]] = {}
+        self._cancelled: dict[str, None] = {}
+        self._lock = threading.Lock()
+
+    def cancel(self, id_: str) -> None:
+        with self._lock:
+            self._cancelled[id_] = None
+            for old in list(self._cancelled)[:-REMEMBERED]:
+                del self._cancelled[old]
+        cancel_group(self._spark, id_)
+        self._client.watch.ring(None)
+
+    def run(self, peek: Peek) -> pa.Table:
+        """The rows, as columns c0, c1, ... of the plan's types."""
         try:
-            plan = at_time(peek.plan, peek.as_of)
-            if is_recursive(plan):
-                plan = Recursion(session, names.__getitem__).without_recursion(plan)
-            found = session.sql(batch_sql(plan, names.__getitem__)).toArrow()
+            found = self.without_spark(peek)
+            return self.with_spark(peek) if found is None else found
+        finally:
+            with self._lock:
+                self._cancelled.pop(peek.id, None)
+
+    def look_up(self, asked: LookUp) -> pa.Table | None:
+        """What an index has of some keys; None if only a peek can tell."""
+        if self._indexes is None:
+            return None
+        with _as_queried():
+            return look_up(self._indexes, asked)
+
+    # The ways.
+
+    def without_spark(self, peek: Peek) -> pa.Table | None:
+        """The answer, if it takes no more than look-ups and Arrow."""
+        query = simple(at_time(peek.plan, peek.as_of))
+        if query is None:
+            return None
+        found = self._here(Asked(query.get, query.predicates), peek, _needed(query))
+        if found is None:
+            return None
+        try:
+            return answered(query, found, max_bytes=peek.max_bytes)
+        except pa.ArrowInvalid:
+            return None  # A date too far away for Arrow's timestamps, say: Spark has a word on it.
+
+    def with_spark(self, peek: Peek) -> pa.Table:
+        plan = at_time(peek.plan, peek.as_of)
+        wanted = asked_of(plan)
+        here = {asked.get: self._here(asked, peek) for asked in wanted}
+        few = sum(table.num_rows for table in here.values() if table is not None) <= SMALL_ROWS
+        small = few and all(table is not None for table in here.values())
+        with self._session(small=small) as session, ExitStack() as stack:
+            names: dict[Get, str] = {}
+            for asked in wanted:
+                names[asked.get] = f"get{len(names)}"
+                table = here[asked.get]
+                if table is not None:
+                    frame = local_frame(session, _positional(copied(table), asked.get.columns))
+                else:
+                    frame = self._scanned(session, asked, peek, stack)
+                frame.createOrReplaceTempView(names[asked.get])
+                stack.callback(session.catalog.dropTempView, names[asked.get])
+            return self._queried(session, plan, names, peek, few=small and not grows(plan))
+
+    def _queried(
+        self, session: SparkSession, plan: Plan, names: dict[Get, str], peek: Peek, *, few: bool
+    ) -> pa.Table:
+        context = session.sparkContext
+        context.setJobGroup(peek.id, "peek", interruptOnCancel=True)
+        self._check(peek)
+        try:
+            with in_pool(session, PEEKS):
+                if is_recursive(plan):
+                    plan = Recursion(session, names.__getitem__).without_recursion(plan)
+                frame = session.sql(batch_sql(plan, names.__getitem__))
+                found = collected(
+                    frame,
+                    max_bytes=peek.max_bytes,
+                    stop=lambda: context.cancelJobGroup(peek.id),
+                    few=few,
+                )
         except PySparkException as error:
-            raise _explained(error) from error
-    labels = [f"c{i}" for i in range(len(peek.plan.columns))]
-    types = pa.schema(
-        [pa.field(n, c.type.arrow) for n, c in zip(labels, peek.plan.columns, strict=True)]
-    )
-    return found.select(labels).cast(types) if labels else found
+            raise explained(error) from error
+        except Py4JError:
+            self._check(peek)  # Whoever is interrupted does not always say so.
+            raise
+        labels = [f"c{i}" for i in range(len(plan.columns))]
+        kinds = [pa.field(n, c.type.arrow) for n, c in zip(labels, plan.columns, strict=True)]
+        return found.select(labels).cast(pa.schema(kinds)) if labels else found
+
+    # Collections.
+
+    def _here(self, asked: Asked, peek: Peek, columns: list[str] | None = None) -> pa.Table | None:
+        """What is asked of a collection, and perhaps more, with `_diff`; None if only a scan by
+        Spark can tell."""
+        with _as_queried():
+            return self._read(asked, peek, columns)
+
+    def _read(self, asked: Asked, peek: Peek, columns: list[str] | None) -> pa.Table | None:
+        self._check(peek)
+        get = asked.get
+        if get.id in peek.given:
+            table = decode_table(peek.given[get.id])
+            return table.append_column(DIFF, pa.repeat(pa.scalar(1, pa.int64()), table.num_rows))
+        shard = peek.shards[get.id]
+        found = self._looked_up(shard, asked, peek)
+        if found is None and self._client.state(shard).rows <= SMALL_ROWS:
+            await_shard(self._client, shard, peek.as_of, lambda: self._is_cancelled(peek))
+            found = snapshot(self._client, shard, peek.as_of, columns)
+        if found is not None and get.id in peek.changes:
+            found = overlaid(found, decode_table(peek.changes[get.id]))
+        return found
+
+    def _looked_up(self, shard: str, asked: Asked, peek: Peek) -> pa.Table | None:
+        if self._indexes is None or self._arrangements is None:
+            return None
+        indexes = {index.spec.key: index for index in self._indexes.of_shard(shard)}
+        chosen = chosen_key(asked, indexes)
+        if chosen is not None:
+            key, values = chosen
+            index = indexes[key]
+            found = index.lookup(values, peek.as_of, lambda: self._is_cancelled(peek))
+            if found is not None:
+                return found
+        chosen = chosen_key(asked, self._arrangements.keys_of(shard))
+        if chosen is None:
+            return None
+        await_shard(self._client, shard, peek.as_of, lambda: self._is_cancelled(peek))
+        key, values = chosen
+        borrowed = self._arrangements.borrow(shard, key, holder=peek.id, as_of=peek.as_of)
+        if borrowed is None:
+            return None
+        try:
+            found = borrowed.lookup_within(values, peek.as_of, MOST_BYTES)
+            self._errors_of(shard).check(peek.as_of)
+            return found
+        finally:
+            self._arrangements.release(borrowed, peek.id)
+
+    def _errors_of(self, shard: str) -> Errors:
+        with self._lock:
+            return self._errors.setdefault(shard, Errors(self._client, shard))
+
+    def _scanned(
+        self, session: SparkSession, asked: Asked, peek: Peek, stack: ExitStack
+    ) -> DataFrame:
+        shard = peek.shards[asked.get.id]
+        pushed = reader_filter(asked)
+        scan = rows(session, self._client, shard, peek.as_of, filter=pushed or None)
+        with _as_queried():
+            found = stack.enter_context(scan).sound()
+        get = asked.get
+        named = (F.col(f"`{c.name}`").alias(f"c{i}") for i, c in enumerate(get.columns))
+        frame = found.select(*named)
+        if get.id not in peek.changes:
+            return frame
+        return overlaid_frame(session, frame, decode_table(peek.changes[get.id]), get.columns)
+
+    # Sessions, and whether anybody still waits.
+
+    @contextmanager
+    def _session(self, *, small: bool) -> Iterator[SparkSession]:
+        """A session with the settings for the size, that nobody else uses meanwhile."""
+        with self._lock:
+            idle = self._idle.setdefault(small, [])
+            session = idle.pop() if idle else None
+        session = session or session_for(self._spark, SMALL if small else LARGE)
+        yield session
+        # Not one that has failed: who knows what is left in it.
+        with self._lock:
+            if len(idle) < IDLE_SESSIONS:
+                idle.append(session)
+
+    def _is_cancelled(self, peek: Peek) -> bool:
+        with self._lock:
+            return peek.id in self._cancelled
+
+    def _check(self, peek: Peek) -> None:
+        if self._is_cancelled(peek):
+            raise Cancelled("canceling statement due to user request")
+
+
+def run_peek(spark: SparkSession, client: PersistClient, peek: Peek) -> pa.Table:
+    """The peek by plain Spark over snapshots, whatever quicker ways there are."""
+    return Peeks(spark, client).with_spark(peek)
+
+
+@contextmanager
+def _as_queried() -> Iterator[None]:
+    """An error row of a collection fails the query, with the code for its message."""
+    try:
+        yield
+    except DataError as error:
+        raise data_error(error.message) from error
+
+
+def snapshot(
+    client: PersistClient, shard: str, as_of: int, columns: list[str] | None = None
+) -> pa.Table:
+    """A small collection at `as_of` with `_diff`, if there is no error in it."""
+    table = client.open_reader(shard, columns=columns).snapshot(as_of)
+    failed = table.filter(pc.is_valid(table[ERR]))
+    if failed.num_rows:
+        raise DataError(failed[ERR][0].as_py())
+    return table
 
 
 def at_time(plan: Plan, as_of: int) -> Plan:
@@ -88,36 +313,10 @@ def _replaced(value: Any, now: Lit) -> Any:
     return value
 
 
-def _rows(
-    session: SparkSession,
-    client: PersistClient,
-    shard: str,
-    columns: tuple[Column, ...],
-    as_of: int,
-    stack: ExitStack,
-):
-    """A collection's rows, each as often as it counts; an error row fails the query."""
-    if client.state(shard).rows <= SMALL_ROWS:
-        return local_frame(session, _positional(_snapshot(client, shard, as_of), columns))
-    frames = stack.enter_context(rows(session, client, shard, as_of))
-    try:
-        found = frames.sound()
-    except DataError as error:
-        raise data_error(str(error)) from error
-    return found.select(*(F.col(f"`{c.name}`").alias(f"c{i}") for i, c in enumerate(columns)))
-
-
-def _snapshot(client: PersistClient, shard: str, as_of: int) -> pa.Table:
-    table = client.open_reader(shard).snapshot(as_of)
-    failed = table.filter(pc.is_valid(table[ERR]))
-    if failed.num_rows:
-        raise data_error(failed[ERR][0].as_py())
-    copies = table[DIFF].to_numpy()
-    if (copies < 0).any():
-        raise Corruption(f"shard {shard} holds a row a negative number of times at {as_of}")
-    if (copies != 1).any():
-        table = table.take(pa.array(np.repeat(np.arange(table.num_rows), copies)))
-    return table
+def _needed(query: Simple) -> list[str]:
+    """The columns that a simple query looks at."""
+    used = set[int]().union(*map(columns_of, (*query.predicates, *query.outputs)))
+    return [column.name for at, column in enumerate(query.get.columns) if at in used]
 
 
 def _positional(table: pa.Table, columns: tuple[Column, ...]) -> pa.Table:
@@ -127,13 +326,7 @@ def _positional(table: pa.Table, columns: tuple[Column, ...]) -> pa.Table:
     return picked.rename_columns([f"c{i}" for i in range(len(columns))])
 
 
-def _gets(plan: Plan) -> list[Get]:
-    if isinstance(plan, Get):
-        return [plan]
-    return [get for input_ in inputs_of(plan) for get in _gets(input_)]
-
-
-def _explained(error: PySparkException) -> TidemarkError:
+def explained(error: PySparkException) -> TidemarkError:
     parameters = error.getMessageParameters() or {}
     condition = error.getCondition() or ""
     if condition == "USER_RAISED_EXCEPTION":

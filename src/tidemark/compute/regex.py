@@ -10,13 +10,25 @@ from __future__ import annotations
 
 import re
 
+from tidemark.compute.expr import Expr, Lit
 from tidemark.errors import SqlError, Unsupported
+from tidemark.types import TEXT
 
 _CLASSES = {
     "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z",
     "space": " \\t\\n\\r\\f\\x0B", "xdigit": "0-9A-Fa-f",
 }  # fmt: skip
-_ESCAPES = {"y": "\\b", "Y": "\\B", "A": "\\A", "Z": "\\z", "n": "\\n", "t": "\\t", "r": "\\r"}
+_ESCAPES = {
+    "m": "\\b(?=\\w)",
+    "M": "\\b(?<=\\w)",
+    "y": "\\b",
+    "Y": "\\B",
+    "A": "\\A",
+    "Z": "\\z",
+    "n": "\\n",
+    "t": "\\t",
+    "r": "\\r",
+}
 _SHORTHANDS = "dwsDWS"
 _TOKEN = re.compile(
     r"\\(?P<escape>.)|(?P<set>\[\^?\]?(?:\[:\w+:\]|\\.|[^\]\[\\])*\])|(?P<repeat>(?:[*+?]|\{\d+(?:,\d*)?\})\??)"
@@ -50,6 +62,18 @@ def java_pattern(pattern: str, *, ignore_case: bool = False, match_used: bool = 
     except (re.error, OverflowError):
         raise SqlError(f"invalid regular expression: {pattern}", sqlstate="2201B") from None
     return f"(?s{'i' if ignore_case else ''}){made}"
+
+
+def similar_pattern(pattern: Expr) -> Lit:
+    """The pattern of SIMILAR TO as that of `~`; it is a constant, and a backslash escapes."""
+    if not isinstance(pattern, Lit):
+        raise Unsupported("SIMILAR TO with a pattern that is not a constant is not supported")
+    if pattern.value is None:
+        return Lit(None, TEXT)
+    parts: list[str] = re.findall(r"\\.|\[\^?\]?[^\]]*\]|.", pattern.value, re.DOTALL)
+    plain = {"%": ".*", "_": ".", ".": "\\.", "^": "\\^", "$": "\\$"}
+    translated = "".join(plain.get(part, part) for part in parts)
+    return Lit(f"^(?:{translated})$", TEXT)
 
 
 def matches_empty(java: str) -> bool:

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidemark.compute.arrays import loaded, stored
+from tidemark.compute.arrays import loaded, read_array, stored, stored_text
 from tidemark.compute.casts import PATTERNS, Failure, rule_for
 from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
 from tidemark.compute.functions import overload_of
-from tidemark.compute.literals import INTEGER_BITS, spark_literal
+from tidemark.compute.literals import INTEGER_BITS, quoted, spark_literal
 from tidemark.errors import InvalidUsage
 from tidemark.types import SqlType
 
@@ -35,6 +35,11 @@ def value(expr: Expr, column: Column) -> str:
     """
     if isinstance(expr, Col):
         return column(expr.index)
+    if isinstance(expr, Lit) and expr.type.element is not None:
+        # As a text at once: an inline table takes no lambda.
+        if expr.value is None:
+            return f"CAST(NULL AS {expr.type.spark})"
+        return quoted(stored_text(read_array(expr.value), expr.type))
     return stored(_value(expr, column), expr.type)
 
 

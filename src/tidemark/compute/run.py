@@ -130,7 +130,7 @@ class Runner:
     def _run(self, sql: dict[bool, str], leaves: Mapping[str, pa.Table]) -> pa.Table:
         small = sum(table.num_rows for table in leaves.values()) <= SMALL_CHANGE
         session = self._small if small else self.large
-        session.sparkContext.setJobGroup(self._group, self._group)
+        session.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
         if small and (prepared := self._prepare(sql[True], leaves)) is not None:
             return prepared.run(leaves)
         for name, table in leaves.items():

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from tidemark.compute.casts import Failure, cast, castable, common_type
 from tidemark.compute.expr import Call, Expr, Lit
+from tidemark.compute.functions.array import SPLIT
 from tidemark.compute.intervals import INTERVAL, interval_of
+from tidemark.compute.json_text import variant_text
 from tidemark.compute.literals import UNKNOWN
 from tidemark.compute.regex import java_pattern, matches_empty
 from tidemark.compute.render_expr import call_error
@@ -215,7 +217,7 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "jsonb_array_elements_text": TableFunction(
         _takes(JSONB),
         _makes(Column("value", TEXT)),
-        f"transform({_VARIANTS}, v -> try_cast(v AS STRING))",
+        f"transform({_VARIANTS}, v -> {variant_text('v')})",
         _NO_ARRAY,
     ),
     "jsonb_each": TableFunction(
@@ -227,7 +229,7 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
     "jsonb_each_text": TableFunction(
         _takes(JSONB),
         _makes(Column("key", TEXT), Column("value", TEXT)),
-        f"transform({_ENTRIES}, e -> struct(e.key AS key, try_cast(e.value AS STRING) AS value))",
+        f"transform({_ENTRIES}, e -> struct(e.key AS key, {variant_text('e.value')} AS value))",
         (_no_object("cannot call jsonb_each_text on a non-object"),),
     ),
     "jsonb_object_keys": TableFunction(
@@ -238,6 +240,9 @@ TABLE_FUNCTIONS: dict[str, TableFunction] = {
             Failure("left({0}, 1) = '['", "'cannot call jsonb_object_keys on an array'"),
             _no_object("cannot call jsonb_object_keys on a scalar"),
         ),
+    ),
+    "string_to_table": TableFunction(
+        _takes(TEXT, TEXT), _makes(Column("string_to_table", TEXT)), SPLIT
     ),
     "regexp_split_to_table": TableFunction(
         _split,

@@ -12,7 +12,7 @@ output and of what it keeps. `change` does so for a tick, with look-ups in what 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -63,14 +63,20 @@ class Changes(NamedTuple):
 Look = Callable[[str], Arrangement]
 
 
+Frames = Iterator[tuple[str, DataFrame]]
+
+Written = Callable[[str], DataFrame | None]
+"""The updates of what is kept under a name, once they are written; None if they cannot be read."""
+
+
 class Tail(Protocol):
     kept: dict[str, Kept]
 
     def change(self, rows: pa.Table, over: Interval, look: Look, runner: Runner) -> Changes: ...
 
-    def hydrate(self, good: DataFrame, as_of: int, runner: Runner) -> dict[str, DataFrame]:
+    def hydrate(self, good: DataFrame, as_of: int, runner: Runner, written: Written) -> Frames:
         """Of rows that are there (_d > 0) frames with `_d`: 'output' (o0..), 'errors' (_err), and
-        one for each that is kept."""
+        one for each that is kept. Those come first for which nothing has to be run."""
         ...
 
 
@@ -93,8 +99,8 @@ class Plain:
     def change(self, rows: pa.Table, over: Interval, look: Look, runner: Runner) -> Changes:
         return Changes(_updates(rows, over.times), no_errors(), {})
 
-    def hydrate(self, good: DataFrame, as_of: int, runner: Runner) -> dict[str, DataFrame]:
-        return {"output": good}
+    def hydrate(self, good: DataFrame, as_of: int, runner: Runner, written: Written) -> Frames:
+        yield "output", good
 
 
 class Reducing:
@@ -138,7 +144,7 @@ class Reducing:
         output, errors = _sorted_out(versions, len(self._shape.outputs), over.times)
         return Changes(output, errors, kept)
 
-    def hydrate(self, good: DataFrame, as_of: int, runner: Runner) -> dict[str, DataFrame]:
+    def hydrate(self, good: DataFrame, as_of: int, runner: Runner, written: Written) -> Frames:
         acc, keys = self._acc, self._keys
         args = [f"a{i}" for i in range(len(acc.args))]
         changes = good.toDF(*keys, *args, COUNT)
@@ -147,18 +153,19 @@ class Reducing:
         weights = [
             F.expr(accumulated.weight_sql(f"a{i}", acc.args[i])).alias(f"w{i}") for i in acc.summed
         ]
+        for arg in acc.ordered:
+            values = changes.where(F.col(f"a{arg}").isNotNull())
+            yield f"head{arg}", values.select(*keys, F.col(f"a{arg}").alias("v"), COUNT)
+        if acc.ordered and len(acc.args) == 1 and (head := written("head0")) is not None:
+            # To read what is there is cheaper than to compute it again; it lacks nulls alone.
+            values = head.select(*keys, F.col("v").alias("a0"), F.col(DIFF).alias(COUNT))
+            changes = values.unionAll(changes.where(F.col("a0").isNull()))
         changes.select("*", *weights).createOrReplaceTempView("delta")
-        frames = {
-            f"head{arg}": changes.where(F.col(f"a{arg}").isNotNull()).select(
-                *keys, F.col(f"a{arg}").alias("v"), COUNT
-            )
-            for arg in acc.ordered
-        }
         versions = runner.first_tail()
-        frames["acc"] = versions.select(*_names(acc.state), COUNT)
+        yield "acc", versions.select(*_names(acc.state), COUNT)
         if self._threshold:
             versions = versions.where("n > 0").withColumn(COUNT, F.col(COUNT) * F.col("n"))
-        return {**frames, **_large_sorted_out(versions, len(self._shape.outputs))}
+        yield from _large_sorted_out(versions, len(self._shape.outputs)).items()
 
 
 class Grouping:
@@ -190,14 +197,14 @@ class Grouping:
         output, errors = _sorted_out(results, len(self._shape.outputs), over.times)
         return Changes(output, errors, {"rows": _updates(rows, over.times)})
 
-    def hydrate(self, good: DataFrame, as_of: int, runner: Runner) -> dict[str, DataFrame]:
+    def hydrate(self, good: DataFrame, as_of: int, runner: Runner, written: Written) -> Frames:
         changes = good.toDF(*_names(self._columns), COUNT)
         changes.withColumn(RANK, F.lit(0)).createOrReplaceTempView("delta")
         _empty(runner, "rows", (*self._columns, Column(DIFF, BIGINT)))
         always = pa.table({RANK: pa.array([0], pa.int32())})
         local_frame(runner.large, always).createOrReplaceTempView("always")
-        results = runner.first_tail()
-        return {"rows": changes, **_large_sorted_out(results, len(self._shape.outputs))}
+        yield "rows", changes
+        yield from _large_sorted_out(runner.first_tail(), len(self._shape.outputs)).items()
 
 
 class Timing:
@@ -258,7 +265,7 @@ class Timing:
         chosen = pc.and_(pc.greater_equal(found["at"], lower), pc.less(found["at"], over.upper))
         return found.filter(chosen).select(names)
 
-    def hydrate(self, good: DataFrame, as_of: int, runner: Runner) -> dict[str, DataFrame]:
+    def hydrate(self, good: DataFrame, as_of: int, runner: Runner, written: Written) -> Frames:
         names = _names(self._row)
         begin, end = f"o{len(names)}", f"o{len(names) + 1}"
         rows = good.toDF(*names, begin, end, COUNT).withColumns(
@@ -277,7 +284,8 @@ class Timing:
             ends.select(*names, "at", bucket, COUNT)
         )
         now = lives.where(F.col("first") == as_of).select(*names, COUNT)
-        return {"output": now, "pending": pending}
+        yield "pending", pending
+        yield "output", now
 
 
 def _event(

@@ -27,6 +27,7 @@ from tidemark.compute.dataflow import Dataflow, holder_of, shards_kept
 from tidemark.compute.fixpoint import Recursion, rounds_kept
 from tidemark.compute.fragments import Fragment, Piece, Recursive, fragments_of
 from tidemark.compute.plan import Plan
+from tidemark.compute.refresh import Refresh
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
 
@@ -49,11 +50,13 @@ class Flow:
         with self._lock, self._afresh():
             self._start(as_of)
 
-    def advance(self, upper: Frontier) -> None:
+    def advance(self, upper: Frontier) -> bool:
+        """Go up to `upper`; False if it waits for what others have to write."""
         with self._lock, self._afresh():
             self._start(self._as_of)  # Again, if it was made again.
-            while self.dataflow.lower < upper:
+            while self.dataflow.lower < upper and self.dataflow.wants(upper):
                 self.dataflow.tick(upper)
+            return self.dataflow.settle() and upper <= self.dataflow.lower
 
     def _start(self, as_of: int) -> None:
         if not self._started:
@@ -79,6 +82,8 @@ class Flows:
         self.client = client
         self.spark = spark
         self.arrangements = arrangements
+        self.read_only = False
+        """Whether all of them leave writing to others."""
         # A recursion that ends releases, in turn, what it is made of.
         self._lock = threading.RLock()
         self._flows: dict[str, Flow] = {}
@@ -115,10 +120,21 @@ class Flows:
             acquire=lambda fragment: self.acquire(fragment, read, owner),
             release=self.release,
             name=lambda id_: owned(owner, id_),
+            read_only=self._is_read_only,
         )
 
+    def _is_read_only(self) -> bool:
+        return self.read_only
+
     def dataflow(
-        self, id_: str, fragment: Fragment, shards: Mapping[str, str], *, output: str, state: str
+        self,
+        id_: str,
+        fragment: Fragment,
+        shards: Mapping[str, str],
+        *,
+        output: str,
+        state: str,
+        refresh: Refresh | None = None,
     ) -> Dataflow:
         return Dataflow(
             id_,
@@ -129,6 +145,8 @@ class Flows:
             client=self.client,
             spark=self.spark,
             arrangements=self.arrangements,
+            refresh=refresh,
+            read_only=self._is_read_only,
         )
 
 
@@ -148,11 +166,14 @@ class View:
         as_of: int,
         flows: Flows,
         owners: Mapping[str, str] | None = None,
+        refresh: Refresh | None = None,
     ):
         *below, last = fragments_of(plan)
         assert isinstance(last, Fragment)
         self.id = id_
         self._as_of = as_of
+        self._refresh = refresh
+        self._started = False
         self._flows = flows
         self._inputs = [flows.client.open_reader(shard) for shard in inputs.values()]
         self._shards = {**inputs, **shards_between(id_, plan, owners or {})}
@@ -162,7 +183,9 @@ class View:
                 owner = (owners or {}).get(piece.id, id_)
                 self._below.append(flows.acquire(piece, self._shards, owner))
             state = owned((owners or {}).get(last.id, id_), last.id)
-            self._last = flows.dataflow(id_, last, self._shards, output=output, state=state)
+            self._last = flows.dataflow(
+                id_, last, self._shards, output=output, state=state, refresh=refresh
+            )
         except BaseException:
             for flow in self._below:
                 flows.release(flow)
@@ -182,22 +205,46 @@ class View:
         """All that keep this view, its own last."""
         return (*(flow.dataflow for flow in self._below), self._last)
 
-    def start(self) -> None:
-        """Resume or hydrate, from the first fragment to the last."""
-        since = max(reader.since.time or 0 for reader in self._inputs)
-        as_of = max(self._as_of, since)
+    def startable(self) -> bool:
+        """Whether the inputs have come to where the view begins."""
+        return all(reader.upper.covers(self._begin()) for reader in self._inputs)
+
+    def awaits_refresh(self) -> bool:
+        """Whether there is nothing to do for it yet: its first refresh is ahead."""
+        as_of = max([self._as_of, *(reader.since.time or 0 for reader in self._inputs)])
+        begins = self._begin()
+        return as_of < begins and all(reader.upper.covers(as_of) for reader in self._inputs)
+
+    def _begin(self) -> int:
+        as_of = max([self._as_of, *(reader.since.time or 0 for reader in self._inputs)])
+        if self._refresh is None or self._last.is_resumable:
+            return as_of
+        due = self._refresh.round_up(as_of)
+        return as_of if due is None else due
+
+    def start(self) -> bool:
+        """Resume or hydrate, from the first fragment to the last.
+
+        False if some of them wait for what others have to write; then it is to be called again.
+        """
+        if self._started:
+            return True
+        as_of = self._begin()
         for flow in self._below:
             flow.start(as_of)
             as_of = max([as_of, *(self._held(each, as_of) for each in flow.dataflow.shards)])
         for reader in self._inputs:
             reader.wait_for_upper_past(as_of)
         for flow in self._below:
-            flow.advance(Frontier(as_of + 1))
+            if not flow.advance(Frontier(as_of + 1)):
+                return False
         self._last.start(as_of)
         # What only fragments read is held by them from now on.
         for collection, shard in self._shards.items():
-            if collection not in self._last.shape.inputs:
+            if collection not in self._last.shape.inputs and not self._flows.read_only:
                 release(self._flows.client, shard, self.id)
+        self._started = True
+        return True
 
     def _held(self, shard: str, as_of: int) -> int:
         """From when on a fragment's shard stays readable for this view: `as_of`, or later."""
@@ -205,7 +252,7 @@ class View:
         if shard not in self._shards.values():
             return as_of
         # A hold from before the last restart is where this view will go on.
-        if holder not in client.state(shard).holds:
+        if holder not in client.state(shard).holds and not self._flows.read_only:
             client.open_critical_since(shard, holder).downgrade(Frontier(as_of))
         return client.state(shard).since.time or 0
 
@@ -213,11 +260,55 @@ class View:
         """How far all inputs are complete."""
         return min(reader.upper for reader in self._inputs)
 
+    def wants(self, upper: Frontier) -> bool:
+        """Whether there is something to do, once the inputs are complete to `upper`."""
+        below = [flow.dataflow for flow in self._below]
+        if any(dataflow.wants(upper) for dataflow in below):
+            return True
+        if not all(dataflow.is_settled for dataflow in below):
+            return False
+        return self._last.wants(min([upper, *(dataflow.lower for dataflow in below)]))
+
+    def changed(self, upper: Frontier) -> bool:
+        """Whether what there is to do may take a Spark job: if not, it is only progress."""
+        return any(dataflow.changed(upper) for dataflow in self.dataflows)
+
+    @property
+    def corrected(self) -> int:
+        """Updates that put right what others have done to its shards."""
+        return sum(dataflow.corrected for dataflow in self.dataflows)
+
+    @property
+    def written(self) -> int:
+        """Updates of the view that were written here."""
+        return self._last.written
+
     def tick(self, upper: Frontier) -> Frontier:
         """Bring the view up to `upper` (or, with a long backlog, some way); how far it came."""
         for flow in self._below:
             flow.advance(upper)
-        return self._last.tick(upper)
+        if all(flow.dataflow.is_settled for flow in self._below):
+            self._last.tick(min([upper, *(flow.dataflow.lower for flow in self._below)]))
+        return self._last.lower
+
+    @property
+    def input_shards(self) -> tuple[str, ...]:
+        return tuple(reader.shard_id for reader in self._inputs)
+
+    @property
+    def output_shards(self) -> tuple[str, ...]:
+        """What others may write as well: only then is it news to this view."""
+        return self._last.shards if self._flows.read_only else ()
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether it can go on from what is there; if not, to start it is to hydrate."""
+        return all(dataflow.is_resumable for dataflow in self.dataflows)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one dataflow, which no other view uses."""
+        return not self._below
 
     def hold(self) -> None:
         """Let go of all history that a restart from here would not read."""

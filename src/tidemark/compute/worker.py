@@ -1,4 +1,4 @@
-"""Threads that keep dataflows and ingestions going: one each, restarted when it fails.
+"""Threads that keep ingestions and Kafka sinks going: one each, restarted when it fails.
 
 A failure is logged and shown in the status; after a pause the work resumes from the shards, which
 is the same path as after a crash. One that cannot go on does not hold back the others.
@@ -14,12 +14,11 @@ import structlog
 
 from tidemark.clock import SYSTEM_CLOCK, Clock
 from tidemark.compute.protocol import Status
-from tidemark.compute.view import View
 from tidemark.errors import Fenced, TidemarkError
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
 from tidemark.storage.kafka.sink import SinkRun
-from tidemark.storage.source import Ingestion, Statistics
+from tidemark.storage.source import Ingestion, SinkStatistics, Statistics
 
 log = structlog.get_logger("worker")
 
@@ -42,46 +41,19 @@ def stop_all(workers: Iterable[Worker]) -> None:
         worker.stop(max(0.0, deadline - SYSTEM_CLOCK.monotonic()))
 
 
-class Worker:
-    """Runs `body` until told to stop; `body` returns only when `stopping` is set.
+class Health:
+    """How something that is kept going is doing. No `secrets` are ever in what it says of its
+    errors."""
 
-    No `secrets` are ever in what it says of its errors.
-    """
-
-    def __init__(self, id_: str, body: Callable[[Worker], None], *, secrets: Iterable[str] = ()):
+    def __init__(self, id_: str, *, secrets: Iterable[str] = ()):
         self.id = id_
-        self.statistics: Statistics | None = None
         self.error: str | None = None
         self.failures = 0
         self.hydrated = False
-        self.ticks = 0
-        self.stopping = threading.Event()
-        self._body = body
         self._secrets = tuple(secret for secret in secrets if secret)
-        self._thread = threading.Thread(target=self._run, name=f"worker-{id_}", daemon=True)
-        self._thread.start()
-
-    def status(self) -> Status:
-        return Status(
-            self.id, self.hydrated, self.ticks, self.error, self.failures, self.statistics
-        )
-
-    def stop(self, patience: float = PATIENCE) -> None:
-        self.stopping.set()
-        self._thread.join(timeout=patience)
 
     def healthy(self) -> None:
         self.error, self.failures = None, 0
-
-    def _run(self) -> None:
-        while not self.stopping.is_set():
-            try:
-                self._body(self)
-            except Exception as error:
-                if self.stopping.is_set():
-                    return
-                self.failed(error)
-                self.stopping.wait(PAUSES[min(self.failures, len(PAUSES)) - 1])
 
     def failed(self, error: Exception) -> None:
         line = next(iter(self._shown(str(error)).splitlines()), "")
@@ -104,28 +76,43 @@ class Worker:
         return text
 
 
-def dataflow_worker(id_: str, make: Callable[[], View], client: PersistClient) -> Worker:
-    def body(worker: Worker) -> None:
-        dataflow = make()
-        try:
-            dataflow.start()
-            worker.hydrated = True
+class Worker(Health):
+    """Runs `body` until told to stop; `body` returns only when `stopping` is set."""
 
-            def ready() -> Frontier | None:
-                upper = dataflow.input_upper()
-                stop = worker.stopping.is_set()
-                return upper if dataflow.lower < upper or stop else None
+    def __init__(self, id_: str, body: Callable[[Worker], None], *, secrets: Iterable[str] = ()):
+        super().__init__(id_, secrets=secrets)
+        self.statistics: Statistics | None = None
+        self.sent: SinkStatistics | None = None
+        self.ticks = 0
+        self.stopping = threading.Event()
+        self._body = body
+        self._thread = threading.Thread(target=self._run, name=f"worker-{id_}", daemon=True)
+        self._thread.start()
 
-            while not worker.stopping.is_set():
-                upper = client.watch.wait_for(None, ready, timeout=LOOK_UP_EVERY)
-                if upper is not None and not worker.stopping.is_set():
-                    dataflow.tick(upper)
-                    worker.ticks = dataflow.ticks
-                worker.healthy()
-        finally:
-            dataflow.stop()
+    def status(self) -> Status:
+        return Status(
+            self.id,
+            self.hydrated,
+            self.ticks,
+            self.error,
+            self.failures,
+            self.statistics,
+            sent=self.sent,
+        )
 
-    return Worker(id_, body)
+    def stop(self, patience: float = PATIENCE) -> None:
+        self.stopping.set()
+        self._thread.join(timeout=patience)
+
+    def _run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self._body(self)
+            except Exception as error:
+                if self.stopping.is_set():
+                    return
+                self.failed(error)
+                self.stopping.wait(PAUSES[min(self.failures, len(PAUSES)) - 1])
 
 
 def source_worker(
@@ -160,9 +147,11 @@ def sink_worker(
 ) -> Worker:
     def body(worker: Worker) -> None:
         run = make()
+        before = worker.sent or SinkStatistics()
         try:
             while not worker.stopping.is_set():
                 sent = run.step()
+                worker.sent = run.sent.after(before)
                 worker.hydrated = True
                 worker.ticks += 1
                 worker.healthy()

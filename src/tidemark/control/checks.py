@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tidemark.control.coordinator import CLUSTER
-from tidemark.errors import SqlError, Unsupported
+from datetime import UTC
+from decimal import Decimal
 
+from tidemark.compute.intervals import interval_of, read_interval
+from tidemark.compute.literals import moment_of, typed
+from tidemark.control.catalog import RETAIN_MS
+from tidemark.errors import SqlError, Unsupported
+from tidemark.types import TIMESTAMPTZ
+
+RETAIN = "retain history for"
 DEFAULT_INTERVAL = "1s"
 _UNITS = {"ms": 1, "s": 1000, "sec": 1000, "second": 1000, "seconds": 1000, "min": 60_000}
-
-
-def check_cluster(name: str | None) -> None:
-    if name not in (None, CLUSTER):
-        raise SqlError(
-            f'unknown cluster "{name}"', hint=f"the only one is {CLUSTER}", sqlstate="42704"
-        )
 
 
 def duration_ms(text: str, option: str) -> int:
@@ -32,13 +32,48 @@ def duration_ms(text: str, option: str) -> int:
     return value
 
 
-def interval_ms(options: tuple[tuple[str, str], ...]) -> int:
-    """The one option of a source's WITH: how often it binds how far it is."""
+def whole_ms(text: str, option: str) -> int:
+    """An interval as PostgreSQL writes it, of a fixed and positive length."""
+    interval = interval_of(read_interval(text))
+    if interval.months:
+        raise SqlError(
+            f"{option} {text!r}: a month has no fixed length",
+            hint="use weeks, days or less",
+            sqlstate="22023",
+        )
+    ms = interval.seconds * 1000
+    if ms < 1 or ms != int(ms):
+        raise SqlError(
+            f"{option} takes a positive interval of whole milliseconds, not {text!r}",
+            sqlstate="22023",
+        )
+    return int(ms)
+
+
+def source_options(options: tuple[tuple[str, str], ...]) -> tuple[int, int]:
+    """Of a source's WITH: how often it binds how far it is, and how long history is kept."""
     given = dict(options)
     interval = given.pop("timestamp interval", DEFAULT_INTERVAL)
+    retain_ms = retained_ms(given.pop(RETAIN, None))
     if given:
         raise Unsupported(
             f"source option {next(iter(given)).upper()} is not supported",
-            hint="known: TIMESTAMP INTERVAL",
+            hint="known: TIMESTAMP INTERVAL, RETAIN HISTORY FOR",
         )
-    return duration_ms(interval, "TIMESTAMP INTERVAL")
+    return duration_ms(interval, "TIMESTAMP INTERVAL"), retain_ms
+
+
+def retained_ms(text: str | None) -> int:
+    """RETAIN HISTORY FOR an interval, if it was given."""
+    return RETAIN_MS if text is None else whole_ms(text, RETAIN.upper())
+
+
+def moment_ms(text: str) -> int:
+    """The timeline's milliseconds, or a moment (in UTC unless it says otherwise)."""
+    if text.isdecimal():
+        return int(text)
+    moment = moment_of(typed(text, TIMESTAMPTZ)).replace(tzinfo=UTC)
+    ms = Decimal(repr(moment.timestamp())) * 1000
+    if ms < 0:
+        raise SqlError(f"times before 1970 are not supported: {text!r}", sqlstate="22023")
+    return int(ms)

@@ -6,6 +6,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from tidemark.compute.sql.dialect import parse_tokens, sql_type, tokenize
+from tidemark.control import statements as s
+from tidemark.control.checks import moment_ms
 from tidemark.control.cursor import Cursor, is_word
 from tidemark.errors import SqlError
 from tidemark.types import SqlType
@@ -13,6 +15,22 @@ from tidemark.types import SqlType
 
 def in_cluster(cursor: Cursor) -> str | None:
     return cursor.word() if cursor.take("IN CLUSTER") else None
+
+
+def as_of(cursor: Cursor) -> s.AsOf | None:
+    if not cursor.take("AS OF"):
+        return None
+    at_least = cursor.take("AT LEAST")
+    return s.AsOf(time(cursor), at_least)
+
+
+def time(cursor: Cursor) -> int:
+    """`1794840019700`, or a moment: `'2026-11-16 12:00:19.7'`, also with TIMESTAMP before it."""
+    _ = cursor.take("TIMESTAMPTZ") or cursor.take("TIMESTAMP")
+    token = cursor.peek()
+    if token is not None and token.token_type == TokenType.STRING:
+        return moment_ms(cursor.next().text)
+    return cursor.integer()
 
 
 def options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
@@ -26,6 +44,10 @@ def options(cursor: Cursor) -> tuple[tuple[str, str], ...]:
         value = "true"
         while not (cursor.looking_at(",") or cursor.looking_at(")")):
             token = cursor.next()
+            if token.text == "=" and cursor.take("FOR"):  # RETAIN HISTORY = FOR '1 hour'
+                words.append("for")
+                value = cursor.next().text
+                break
             if token.text == "=" or token.token_type in (TokenType.STRING, TokenType.NUMBER):
                 value = (cursor.next() if token.text == "=" else token).text
                 break
@@ -54,10 +76,17 @@ def column_type(cursor: Cursor, *stops: str) -> SqlType:
     end = cursor.find(",", *stops)
     if end == cursor.at:
         raise cursor.error()
-    text = cursor.text_until(end)
+    text, start = cursor.text_until(end), cursor.tokens[cursor.at].start
     cursor.at = end
-    tree = parse_tokens(tokenize(f"SELECT CAST(NULL AS {text})"), text)
+    sql = f"SELECT CAST(NULL AS {text})"
+    try:
+        tree = parse_tokens(tokenize(sql), sql)
+    except SqlError:
+        raise SqlError(f'syntax error at or near "{text}"').at(start) from None
     found = tree.find(exp.DataType)
-    if found is None:
-        raise SqlError(f'type "{text}" does not exist', sqlstate="42704")
-    return sql_type(found)
+    try:
+        if found is None:
+            raise SqlError(f'type "{text}" does not exist', sqlstate="42704")
+        return sql_type(found)
+    except SqlError as error:
+        raise error.at(start) from None

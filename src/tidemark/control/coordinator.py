@@ -7,6 +7,9 @@ a new one that starts after a crash is as good as the old one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,55 +20,67 @@ import structlog
 from tidemark.clock import Clock
 from tidemark.compute.dataflow import holder_of
 from tidemark.compute.plan import Get, Plan, collections_of
-from tidemark.compute.protocol import Configure, DataflowSpec, Peek, Status
+from tidemark.compute.protocol import Configure, Peek, Status
+from tidemark.compute.refresh import Refresh
 from tidemark.compute.view import (
-    Keeping,
     inherited,
-    keeping,
     owners_of,
-    release,
     shards_between,
     state_shards,
 )
+from tidemark.control.access import OWNER
+from tidemark.control.activity import Activity
+from tidemark.control.aside import Aside
 from tidemark.control.catalog import (
-    LOG_SHARD,
-    SHARD,
+    CLUSTER,
+    RUNNING,
     STORAGE_SHARD,
+    TIMELESS,
     UNREADABLE,
     Catalog,
+    ClusterItem,
     Item,
     exists,
-    is_ours,
+    missing,
 )
-from tidemark.control.cluster import Cluster
-from tidemark.control.connections import Target, resolved
-from tidemark.control.secrets import Secrets
-from tidemark.control.system import BY_ID, RELATIONS
+from tidemark.control.clusters import Cluster, Clusters
+from tidemark.control.hierarchy import DATABASE, no_schema, one_database, two_databases
+from tidemark.control.history import claim, let_go
+from tidemark.control.lookups import LookUps
+from tidemark.control.observed import Observed, Seen
+from tidemark.control.pg.engine import Engine
+from tidemark.control.recency import Recency
+from tidemark.control.replica import Place
+from tidemark.control.secrets import FOLDER as SECRETS
+from tidemark.control.secrets import Secrets, key_file
+from tidemark.control.standby import generation
+from tidemark.control.statement_log import StatementLog
+from tidemark.control.subscriptions import Subscriptions
+from tidemark.control.system import BY_ID, BY_NAME, RELATIONS
+from tidemark.control.system_status import look
+from tidemark.control.tidy import drop_fragments, sweep
 from tidemark.control.timeline import ReadHolds, Timeline
+from tidemark.control.timelines import Timelines
+from tidemark.control.wanted import configurations
+from tidemark.control.webhook.receive import Webhooks
 from tidemark.errors import AsOfBeforeSince, SqlError, Unavailable, Unsupported
 from tidemark.frontier import Frontier
 from tidemark.ipc import encode_table
 from tidemark.persist import PersistClient
 from tidemark.persist.state import State
 from tidemark.storage.controller import Storage
-from tidemark.storage.kafka.spec import KafkaSink, sink_holder
-from tidemark.storage.spec import Definition, GeneratorSource, Source, written_by
-from tidemark.storage.tables import Tables, Write
+from tidemark.storage.kafka.spec import sink_holder
+from tidemark.storage.tables import Write
 from tidemark.types import arrow_schema
 
 log = structlog.get_logger("coordinator")
 
-DATABASE = "tidemark"
-SCHEMA = "public"
-CLUSTER = "quickstart"
-
-RETAIN_MS = 1_000
-MAX_LAG_MS = 300_000
-"""A relation that lags further than this no longer keeps the others' history."""
-
 COMPACT_EVERY = 5.0
 UNTIDY_MS = 60_000
 """How long after a DROP a dataflow may still be ending, and take holds again."""
+
+STOP_WITHIN = 5.0
+"""Seconds that what is ending has to end; what is left of it is swept at the next start."""
 
 GIVE_UP_AFTER = 5
 """Failures in a row after which readers are told instead of kept waiting."""
@@ -73,59 +88,86 @@ GIVE_UP_AFTER = 5
 
 class Coordinator:
     def __init__(
-        self, client: PersistClient, *, data: Path, blob: str, consensus: str, spark_master: str
+        self,
+        client: PersistClient,
+        *,
+        data: Path,
+        blob: str,
+        consensus: str,
+        spark_master: str,
+        secrets_key: Path | None = None,
+        account: str | None = None,
+        region: str | None = None,
     ):
         self.client = client
         self.clock: Clock = client.clock
-        self.secrets = Secrets(data / "secrets")
+        self.secrets = Secrets(data / SECRETS, key_file(secrets_key, data))
         self.catalog = Catalog(client)
+        self.region = self.catalog.region(account, region)
         self.storage = Storage(client, STORAGE_SHARD)
-        tables = Tables(client, LOG_SHARD, epoch=self.catalog.epoch)
-        # Its first commit fences out the old leader, and starts the oracle.
-        tables.open(
-            {i.shard: arrow_schema(i.columns) for i in self._of_kind("table") if i.shard},
-            not_before=self.clock.now_ms(),
-        )
-        self.timeline = Timeline(tables, self.clock)
+        self.timelines = Timelines(client, self.catalog)
         self.holds = ReadHolds()
-        self.cluster = Cluster(
-            CLUSTER,
-            data=data,
-            blob=blob,
-            consensus=consensus,
-            spark_master=spark_master,
-            clock=self.clock,
-            heard=self._heard,
+        self.recency = Recency(self)
+        self.activity = Activity(self.clock)
+        self.statement_log = StatementLog(data / "log").of(self.activity)
+        self.webhooks = Webhooks(self)
+        self.file_users: frozenset[str] = frozenset()  # Who may log in by a file of passwords.
+        self.frontiers = Seen(self.clock.now_ms(), {})
+        self.observed = Observed(self.clock, client)
+        self.subscriptions = Subscriptions(self.clock)
+        self.clusters = Clusters(
+            Place(data, blob, consensus, spark_master, self.clock, generation(data)), self._heard
         )
+        self.system = RELATIONS
+        self.engine = Engine(self)
+        self.aside = Aside(self.catalog)
+        self.lookups = LookUps(self)
         self._ddl = asyncio.Lock()
         self._untidy_until = 0
         self._compaction: asyncio.Task | None = None
-        self._wanted = Configure((), ())
+        self._wanted: dict[str, Configure] = {}
         self._stalled: dict[str, Status] = {}
+        # Views that last as long as their subscriptions: never in the catalog, so that after a
+        # crash they are among what nothing refers to.
+        self._transient: dict[str, Item] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def timeline(self) -> Timeline:
+        """The first database's; its committer writes the catalog, too."""
+        return self.timelines.home
+
+    @property
+    def ddl(self) -> asyncio.Lock:
+        """Held while what exists changes."""
+        return self._ddl
 
     def start(self) -> None:
         self._sweep()
-        self.timeline.start()
-        self._wanted = self._configuration()
-        self.cluster.start(self._wanted)
+        self.timelines.start()
+        self.statement_log.start()
+        self._wanted = self._configurations()
+        self.clusters.start(self.catalog.clusters, self._wanted)
         self._compaction = asyncio.create_task(self._compact_loop(), name="allow-compaction")
 
     async def stop(self) -> None:
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=STOP_WITHIN)
         if self._compaction is not None:
             self._compaction.cancel()
-        await self.timeline.stop()
-        await self.cluster.stop()
+        await self.timelines.stop()
+        await self.clusters.stop()
+        await self.statement_log.stop()
+        self.engine.close()
+        self.aside.close()
         self.client.close()
 
     # Names.
 
     def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
         """A relation by name: the planner's view of the catalog."""
-        for relation in RELATIONS:
-            if parts in ((relation.schema, relation.name), (DATABASE, *relation[:2])):
-                return relation.get
-            if parts == (relation.name,) and relation.schema == "mz_catalog":
-                return relation.get
+        if parts in BY_NAME:
+            return BY_NAME[parts].get
         item = self.relation(parts)
         if item.kind == "view":
             assert item.plan is not None
@@ -142,7 +184,7 @@ class Coordinator:
         item = self.item(parts)
         if item.kind in UNREADABLE:
             raise SqlError(
-                f'"{item.name}" is a {item.kind_name}, not a relation: it cannot be read',
+                f'"{item.name}" is {item.kind_phrase}, not a relation: it cannot be read',
                 sqlstate="42809",
             )
         return item
@@ -150,32 +192,51 @@ class Coordinator:
     def item(self, parts: tuple[str, ...]) -> Item:
         found = self.find(parts)
         if found is None:
-            hint = None
-            if parts[0] in ("pg_catalog", "information_schema"):
-                hint = "PostgreSQL's own catalog is not here yet: use SHOW, or mz_catalog"
-            raise SqlError(
-                f'relation "{".".join(parts)}" does not exist', hint=hint, sqlstate="42P01"
-            )
+            raise missing(parts, self.catalog.items.values(), BY_NAME.keys())
         return found
 
     def find(self, parts: tuple[str, ...]) -> Item | None:
-        return self.catalog.named(local_name(parts)) if in_public(parts) else None
+        """By its full name (`names.py` finds that); what has none is not there."""
+        if len(parts) != 3:
+            return None
+        database, schema, name = parts
+        return self.catalog.named(name, schema, database)
 
     # Reading.
 
-    def timestamp(self, plan: Plan, *, strict: bool) -> int:
-        """The time at which a query over these collections is answered."""
+    def timestamp(self, plan: Plan, *, behind_ms: int | None, database: str = DATABASE) -> int:
+        """The time at which a query over these collections is answered: the oracle's, or the
+        newest that can be read at once, but no more than `behind_ms` before the oracle's. A query
+        of none is asked of `database`."""
+        database = self.database_of(plan) or database
         shards = self.shards_of(plan).values()
-        states = [self.client.state(shard) for shard in shards]
+        return self.timestamp_of(shards, behind_ms=behind_ms, database=database)
+
+    def timestamp_of(
+        self, shards: Iterable[str], *, behind_ms: int | None, database: str = DATABASE
+    ) -> int:
+        timeline = self.timelines[database]
+        strict = behind_ms == 0
+        # Nobody but us moves the since, and the upper matters only to who is not strict.
+        look = self.client.known if strict else self.client.state
+        states = [look(shard) for shard in shards]
         for state in states:
             if state.since.is_empty:
-                raise SqlError("the relation was dropped", sqlstate="42P01")
+                raise SqlError(f"{self._relation(state.shard_id)} was dropped", sqlstate="42P01")
         since = max((state.since.time or 0 for state in states), default=0)
         if strict or not states:
-            return max(self.timeline.read_ts, since)
+            return max(timeline.read_ts, since)
         upper = min(state.upper for state in states)
-        newest = self.timeline.read_ts if upper.time is None else upper.time - 1
-        return max(newest, since)
+        # What is refreshed now and then is complete far into the future, or for ever.
+        now = max(timeline.read_ts, self.clock.now_ms())
+        newest = timeline.read_ts if upper.time is None else min(upper.time - 1, now)
+        oldest = 0 if behind_ms is None else timeline.read_ts - behind_ms
+        return max(newest, oldest, since)
+
+    def database_of(self, plan: Plan, *others: str) -> str | None:
+        """The one database that a query reads; one that reads two, or of `others`, is refused."""
+        items = (self.catalog.items.get(id_) for id_ in collections_of(plan))
+        return one_database([*others, *(item.database for item in items if item is not None)])
 
     def shards_of(self, plan: Plan) -> dict[str, str]:
         """The shards of the collections that `plan` reads."""
@@ -189,57 +250,90 @@ class Coordinator:
             found[id_] = item.shard
         return found
 
-    async def peek(self, plan: Plan, as_of: int) -> pa.Table:
-        """Run a query on the cluster, at one time for all that it reads."""
+    async def peek(
+        self,
+        plan: Plan,
+        as_of: int,
+        *,
+        cluster: str = CLUSTER,
+        max_bytes: int = 0,
+        changes: Mapping[str, pa.Table] = {},
+        database: str = DATABASE,
+    ) -> pa.Table:
+        """Run a query on a cluster, at one time for all that it reads, and with `changes` (rows
+        with `_diff`, by id) on top. A result of more than `max_bytes` is an error; 0 is no limit.
+        System relations are as `database` has them."""
+        runs_on = self.clusters.named(cluster)
         hold = self.holds.acquire(as_of)
         try:
             shards = self.shards_of(plan)
             for shard in shards.values():
                 await self.wait_readable(shard, as_of)
             given = {
-                id_: encode_table(BY_ID[id_].table(self))
+                id_: encode_table(BY_ID[id_].table(self.engine.seen(database)))
                 for id_ in collections_of(plan)
                 if id_ in BY_ID
             }
-            return await self.cluster.peek(Peek(f"peek-{uuid4()}", plan, as_of, shards, given))
+            own = {id_: encode_table(table) for id_, table in changes.items()}
+            peek = Peek(f"peek-{uuid4()}", plan, as_of, shards, given, max_bytes, own)
+            return await runs_on.peek(peek)
         finally:
             self.holds.release(hold)
 
     async def wait_readable(self, shard: str, as_of: int) -> None:
         """Until the shard is complete up to `as_of`."""
 
-        def readable() -> State | None:
-            state = self.client.state(shard)
+        def checked(state: State) -> State | None:
             if state.since.is_empty:
-                raise SqlError("the relation was dropped", sqlstate="42P01")
+                raise SqlError(f"{self._relation(shard)} was dropped", sqlstate="42P01")
             if not state.since <= Frontier(as_of):
-                raise AsOfBeforeSince(
-                    f"the relation can be read from time {state.since.time} on, not at {as_of}",
-                    hint="read at a later time",
-                )
-            if state.upper.covers(as_of):
-                return state
-            self._check_running(shard)
-            return None
+                raise self._too_early(state, as_of)
+            return state if state.upper.covers(as_of) else None
 
-        await self.client.watch.wait_for_async(shard, readable)
+        def readable() -> State | None:
+            found = checked(self.client.state(shard))
+            if found is None:
+                self._check_running(shard)
+            return found
+
+        if checked(self.client.known(shard)) is None:
+            await self.client.watch.wait_for_async(shard, readable)
 
     def _check_running(self, shard: str) -> None:
         """Waiting for something that fails again and again would be waiting for ever."""
-        items = dict(self.catalog.items)  # Called from other threads, too.
+        items = self.catalog.items | self._transient  # Called from other threads, too.
         waited = [item for item in items.values() if item.shard == shard]
         needed = [items[id_] for item in waited for id_ in item.depends if id_ in items]
         for item in (*waited, *needed):
+            runs = items.get(item.parent, item) if item.parent else item
+            if runs.kind in RUNNING and not runs.is_committed:
+                self._runs_in(runs).check_keeps(_shown(item))
             status = self.status(item)
             if status is not None and status.failures >= GIVE_UP_AFTER:
                 raise Unavailable(
-                    f'"{item.name}" is not being kept up to date: {status.error}',
+                    f"{_shown(item)} is not being kept up to date: {status.error}",
                     hint="it is tried again all the time; if that does not help, drop and create it",
                 )
 
+    def _relation(self, shard: str) -> str:
+        """What users call a shard."""
+        items = self.catalog.items | self._transient
+        name = next((item.shown for item in items.values() if item.shard == shard), "")
+        return f'relation "{name}"' if name else "the relation"
+
+    def _too_early(self, state: State, as_of: int) -> AsOfBeforeSince:
+        return AsOfBeforeSince(
+            f"{self._relation(state.shard_id)} can be read from time {state.since.time} on,"
+            f" not at {as_of}",
+            hint="read at a later time; RETAIN HISTORY keeps more of it",
+        )
+
     def status(self, item: Item) -> Status | None:
         """How a source, a materialized view or a sink is doing, as far as is known."""
-        return self._stalled.get(item.runs_as) or self.cluster.statuses.get(item.runs_as)
+        return self._stalled.get(item.runs_as) or self._runs_in(item).status(item.runs_as)
+
+    def _runs_in(self, item: Item) -> Cluster:
+        return self.clusters.named(item.cluster)
 
     def _heard(self, status: Status) -> None:
         if status.statistics is not None:
@@ -251,7 +345,7 @@ class Coordinator:
         item = self.item(parts)
         if item.kind != "table":
             raise SqlError(
-                f'"{item.name}" is a {item.kind_name}, not a table: it cannot be written to',
+                f'"{item.name}" is {item.kind_phrase}, not a table: it cannot be written to',
                 sqlstate="42809",
             )
         return item
@@ -270,61 +364,105 @@ class Coordinator:
 
     # Changing what exists.
 
-    async def create_table(self, name: tuple[str, ...], make) -> Item:
+    async def change(self, write: Callable[[], None], *, configure: bool = False) -> None:
+        """A change of the catalog that makes nothing and drops nothing."""
+        async with self._ddl:
+            await self.timeline.run(write)
+            if configure:
+                await self._configure()
+
+    async def create_table(
+        self, name: tuple[str, ...], make, *, cluster: str | None = None
+    ) -> Item:
+        """A table, or whatever else has its rows by commits."""
         async with self._ddl:
             self._check_free(name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item: Item = make(id_, local_name(name))
+            item = self._placed(self._put(make(id_, name[-1]), name), cluster)
+            self._check_there(item.depends)
             schema = arrow_schema(item.columns)
-            readable = await self.timeline.run(self.timeline.tables.create, item.shard, schema)
+            timeline = self.timelines[item.database]
+            readable = await timeline.run(timeline.tables.create, item.shard, schema)
             await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(readable))
-            await self.timeline.run(self.catalog.add, item)
+            await self._add(item)
             return item
 
     async def create_secret(self, name: tuple[str, ...], value: str, make) -> None:
         async with self._ddl:
             self._check_free(name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item: Item = make(id_, local_name(name))
-            await asyncio.to_thread(self.secrets.write, item.name, value)
-            await self.timeline.run(self.catalog.add, item)
+            item = self._put(make(id_, name[-1]), name)
+            if any(
+                i.kind == "secret" and i.shown == item.shown for i in self.catalog.items.values()
+            ):
+                raise exists(item)  # One in quotes, with the dots in its name.
+            await asyncio.to_thread(self.secrets.write, item.shown, value)
+            await self._add(item)
+
+    async def alter_secret(self, item: Item, value: str) -> None:
+        """Whoever needs it takes it up within seconds, without being asked."""
+        async with self._ddl:
+            self._check_there((item.id,))
+            await asyncio.to_thread(self.secrets.write, item.shown, value)
 
     async def create_connection(self, name: tuple[str, ...], make) -> None:
         async with self._ddl:
             self._check_free(name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item: Item = make(id_, local_name(name))
+            item = self._put(make(id_, name[-1]), name)
             self._check_there(item.depends)
-            await self.timeline.run(self.catalog.add, item)
+            await self._add(item)
 
-    async def create_source(self, names: list[tuple[str, ...]], make) -> None:
+    async def create_index(
+        self, name: tuple[str, ...], make, *, cluster: str | None = None
+    ) -> None:
+        async with self._ddl:
+            self._check_free(name)
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            item = self._placed(self._put(make(id_, name[-1]), name), cluster)
+            self._check_there(item.depends)
+            await self._add(item)
+            await self._configure()
+
+    async def create_source(
+        self, names: list[tuple[str, ...]], make, *, cluster: str | None = None
+    ) -> None:
         async with self._ddl:
             for name in names:
                 self._check_free(name)
-            local = [local_name(name) for name in names]
-            if twice := [name for name in local if local.count(name) > 1]:
-                raise SqlError(f'relation "{twice[0]}" would be there twice', sqlstate="42P07")
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise SqlError(f'relation "{twice[0][-1]}" would be there twice', sqlstate="42P07")
             ids = await self.timeline.run(self.catalog.next_ids, len(names))
             items, source = make(ids)
+            pairs = zip(items, names, strict=True)
+            items = [self._placed(self._put(item, name), cluster) for item, name in pairs]
             self._check_there(items[0].depends)
             await self.timeline.run(self.storage.create_source, source)
-            await self.timeline.run(self.catalog.add, *items)
+            await self._add(*items)
             await self._configure()
 
     async def create_view(self, name: tuple[str, ...], make, *, or_replace: bool) -> None:
         async with self._ddl:
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item: Item = make(id_, local_name(name))
+            item = self._put(make(id_, name[-1]), name)
             replaced = self._replaced(name, item) if or_replace else self._check_free(name)
             self._check_there(item.depends)
-            await self.timeline.run(lambda: self.catalog.add(item, instead_of=replaced))
+            await self._add(item, instead_of=replaced)
 
     async def create_materialized_view(
-        self, name: tuple[str, ...], plan: Plan, make, *, or_replace: bool
+        self,
+        name: tuple[str, ...],
+        plan: Plan,
+        make,
+        *,
+        or_replace: bool,
+        cluster: str | None = None,
+        refresh: Callable[[int], Refresh | None] = lambda _: None,
     ) -> None:
+        """`refresh` says when the view changes, if not at once, given the time it begins."""
         async with self._ddl:
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item: Item = make(id_, local_name(name))
+            item = self._placed(self._put(make(id_, name[-1]), name), cluster)
             replaced = self._replaced(name, item) if or_replace else self._check_free(name)
             self._check_there(item.depends)
             shards = self.shards_of(plan)
@@ -333,9 +471,11 @@ class Coordinator:
                     "a materialized view cannot read a system relation",
                     hint="query it directly, or use a plain view",
                 )
-            known = {k: v for each in self._maintained() for k, v in each.owners.items()}
+            # Clusters do not depend on each other, so only views of one share fragments.
+            together = [each for each in self._maintained() if each.cluster == item.cluster]
+            known = {k: v for each in together for k, v in each.owners.items()}
             owners = owners_of(id_, plan, known)
-            if replaced is not None:
+            if replaced is not None and replaced.cluster == item.cluster:
                 assert replaced.plan is not None
                 owners |= inherited(plan, replaced.id, replaced.plan, replaced.owners)
             # A fragment that runs already is read where it is, so it counts as an input.
@@ -345,28 +485,108 @@ class Coordinator:
             ]
             shared = [shard for shard in there if self.client.state(shard).upper.time]
             claimed = [*shards.values(), *shared]
-            as_of = await self.timeline.run(self._claim, holder_of(id_), claimed)
-            item = msgspec.structs.replace(item, as_of=as_of, owners=owners)
-            await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(as_of))
-            await self.timeline.run(lambda: self.catalog.add(item, instead_of=replaced))
+            timeline = self.timelines[item.database]
+            as_of = await timeline.run(self._claim, holder_of(id_), claimed, timeline)
+            times = refresh(as_of)
+            item = msgspec.structs.replace(item, as_of=as_of, owners=owners, refresh=times)
+            begin = as_of
+            if times is not None and (first := times.round_up(as_of)) is not None:
+                # Before its first refresh nobody can read it, and it reads nothing.
+                await self.timeline.run(self._hold_at, holder_of(id_), claimed, first)
+                begin = first
+            await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(begin))
+            await self._add(item, instead_of=replaced)
+            orphans = self._without_inputs([replaced.id] if replaced is not None else [])
             await self._configure()
             if replaced is not None:
-                await self.timeline.run(self._forget, replaced)
-                self._untidy_until = self.client.clock.now_ms() + UNTIDY_MS
+                await self._forget_all([*orphans, replaced])
+
+    @asynccontextmanager
+    async def transient_view(self, plan: Plan, as_of: int, *, cluster: str) -> AsyncIterator[Item]:
+        """A view that is maintained while the block runs, right from `as_of` on, and is then gone.
+
+        The inputs must be readable at `as_of`, and held there by the caller until this begins.
+        """
+        item: Item | None = None
+        try:
+            async with self._ddl:
+                shards = self.shards_of(plan)
+                (id_,) = await self.timeline.run(self.catalog.next_ids)
+                item = Item(
+                    id_,
+                    name="",
+                    kind="materialized-view",
+                    sql="",
+                    columns=plan.columns,
+                    shard=id_,
+                    depends=collections_of(plan),
+                    plan=plan,
+                    as_of=as_of,
+                    cluster=self.clusters.named(cluster).name,
+                    database=self.database_of(plan) or DATABASE,
+                )
+                self._transient[id_] = item
+                holder = holder_of(id_)
+                await self.timeline.run(self._hold_at, holder, list(shards.values()), as_of)
+                await self.timeline.run(self.storage.allow_compaction, id_, Frontier(as_of))
+                await self._configure()
+            yield item
+        finally:
+            if item is not None:
+                # The subscriber may be gone by the second time that it is cancelled.
+                ending = asyncio.create_task(self._end_transient(item), name=f"end-{item.id}")
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
+                await asyncio.shield(ending)
+
+    async def _end_transient(self, item: Item) -> None:
+        try:
+            async with self._ddl:
+                if self._transient.pop(item.id, None) is not None:
+                    await self._configure()
+                    await self._forget_all([item])
+        except Exception as error:
+            # It is no longer told to run, and swept like whatever else a crash leaves.
+            self._untidy_until = self.client.clock.now_ms() + UNTIDY_MS
+            log.warning("could not end a subscription's view", id=item.id, error=str(error))
+
+    def _without_inputs(self, doomed: Iterable[str]) -> list[Item]:
+        """Views of subscriptions that read what is being dropped: they go with it."""
+        ids = set(doomed)
+        gone = [item for item in self._transient.values() if ids.intersection(item.depends)]
+        for item in gone:
+            del self._transient[item.id]
+        return gone
+
+    async def _forget_all(self, items: Iterable[Item]) -> None:
+        for item in items:
+            # A table is in the hands of its timeline's committer.
+            timeline = self.timelines[item.database] if item.is_committed else self.timeline
+            await timeline.run(self._forget, item)
+        self._untidy_until = self.client.clock.now_ms() + UNTIDY_MS
 
     async def create_sink(
-        self, name: tuple[str, ...], shard: str, depends: tuple[str, ...], make
+        self,
+        name: tuple[str, ...],
+        shard: str,
+        depends: tuple[str, ...],
+        make,
+        *,
+        cluster: str | None = None,
     ) -> None:
         async with self._ddl:
             self._check_free(name)
             self._check_there(depends)
+            self._check_beside(name[0], depends)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
             # Other regions may write to the same brokers, and have a sink of that id, too.
             own = f"{id_}-{uuid4().hex[:12]}"
-            as_of = await self.timeline.run(self._claim, sink_holder(own), [shard])
-            item, sink = make(id_, local_name(name), own, as_of)
+            timeline = self.timelines[name[0]]
+            as_of = await timeline.run(self._claim, sink_holder(own), [shard], timeline)
+            item, sink = make(id_, name[-1], own, as_of)
+            item = self._placed(self._put(item, name), cluster)
             await self.timeline.run(self.storage.create_sink, sink)
-            await self.timeline.run(self.catalog.add, item)
+            await self._add(item)
             await self._configure()
 
     async def drop(self, items: list[Item], *, cascade: bool) -> None:
@@ -381,102 +601,133 @@ class Coordinator:
                 waiting += [i for i in self.catalog.items.values() if i.parent == item.id]
                 waiting += self.catalog.dependents(item.id)
             wanted = {item.id for item in items}
-            extra = [i for i in doomed.values() if i.id not in wanted and i.parent not in wanted]
+            # Indexes go with their relation, as they do in PostgreSQL.
+            others = [item for item in doomed.values() if item.kind != "index"]
+            extra = [i for i in others if i.id not in wanted and i.parent not in wanted]
             if extra and not cascade:
-                names = ", ".join(sorted(item.name for item in extra))
+                names = ", ".join(sorted(item.shown for item in extra))
                 raise SqlError(
-                    f"cannot drop {items[0].name} because other objects depend on it: {names}",
+                    f"cannot drop {items[0].shown} because other objects depend on it: {names}",
                     hint="use DROP ... CASCADE to drop them too",
                     sqlstate="2BP01",
                 )
             await self.timeline.run(self.catalog.remove, list(doomed))
+            orphans = self._without_inputs(doomed)
             await self._configure()
-            for item in doomed.values():
-                await self.timeline.run(self._forget, item)
-            self._untidy_until = self.client.clock.now_ms() + UNTIDY_MS
+            await self._forget_all([*orphans, *doomed.values()])
+
+    async def _add(self, *items: Item, instead_of: Item | None = None) -> None:
+        add = partial(self.catalog.add, *items, instead_of=instead_of, owner=OWNER.get())
+        await self.timeline.run(add)
+
+    async def change_catalog(self, make: Callable[[], dict[str, str | None]]) -> None:
+        """Change rows of the catalog, all or none; `make` says which, and nothing else changes
+        meanwhile."""
+        async with self._ddl:
+            await self.timeline.run(self.catalog.change, make())
+
+    # Clusters.
+
+    async def create_cluster(self, name: str, make) -> None:
+        """`make` gives the cluster for an id."""
+        async with self._ddl:
+            if name in self.catalog.clusters:
+                raise SqlError(f'cluster "{name}" already exists', sqlstate="42710")
+            (id_,) = await self.timeline.run(self.catalog.next_ids)
+            await self._set_cluster(make(id_), owner=OWNER.get())
+
+    async def alter_cluster(self, name: str, change) -> None:
+        """`change` gives what the cluster becomes; returns when replicas that it has no more have
+        ended, and does not wait for new ones."""
+        async with self._ddl:
+            cluster = self.clusters.named(name).item
+            ends = await self._set_cluster(change(cluster))
+        if ends:
+            await asyncio.wait(ends)
+
+    async def drop_cluster(self, name: str, *, cascade: bool) -> None:
+        cluster = self.clusters.named(name).item
+        if name == CLUSTER:
+            raise SqlError(
+                f'cluster "{name}" is the default one and cannot be dropped',
+                hint=f"ALTER CLUSTER {name} SET (REPLICATION FACTOR = 0) stops its processes",
+                sqlstate="2BP01",
+            )
+        if cascade and (items := self.catalog.running_in(name)):
+            await self.drop(items, cascade=True)
+        async with self._ddl:
+            self.clusters.named(name)
+            if items := self.catalog.running_in(name):
+                raise SqlError(
+                    f'cannot drop cluster "{name}" because objects run in it: '
+                    + ", ".join(sorted(item.shown for item in items)),
+                    hint="use DROP CLUSTER ... CASCADE to drop them, and all that reads them, too",
+                    sqlstate="2BP01",
+                )
+            await self.timeline.run(self.catalog.remove_cluster, cluster)
+            orphans = [item for item in self._transient.values() if item.cluster == name]
+            for item in orphans:
+                del self._transient[item.id]
+            await self._forget_all(orphans)
+            ends = self.clusters.become(self.catalog.clusters, self._wanted)
+        if ends:
+            await asyncio.wait(ends)
+
+    async def _set_cluster(
+        self, cluster: ClusterItem, *, owner: str | None = None
+    ) -> list[asyncio.Task]:
+        await self.timeline.run(lambda: self.catalog.set_cluster(cluster, owner=owner))
+        ends = self.clusters.become(self.catalog.clusters, self._wanted)
+        await self._configure()
+        return ends
+
+    def _placed(self, item: Item, cluster: str | None) -> Item:
+        """To run in that cluster, which must be there."""
+        found = self.clusters.named(cluster or CLUSTER)
+        return msgspec.structs.replace(item, cluster=found.name)
 
     def _forget(self, item: Item) -> None:
         """Give back what a dropped object held and stored."""
-        if item.kind == "table" and item.shard:
-            self.timeline.tables.drop(item.shard)
+        if item.is_committed and item.shard:
+            self.timelines[item.database].tables.drop(item.shard)
             return
         if item.kind == "secret":
-            self.secrets.delete(item.name)
+            self.secrets.delete(item.shown)
         if item.kind == "source":
             self.storage.drop_source(item.id)
         if item.kind == "sink":
             self.storage.drop_sink(item.runs_as)
         if item.kind == "materialized-view":
-            self._drop_fragments(item)
+            drop_fragments(self.client, self.catalog, item, self._kept())
         if item.shard is not None:
             self.client.finalize(item.shard)
 
     def _maintained(self) -> list[Item]:
         return [item for item in self.catalog.items.values() if item.kind == "materialized-view"]
 
-    def _keeping(self, item: Item) -> Keeping:
-        assert item.plan is not None
-        return keeping(item.id, item.plan, item.owners, self.client)
-
-    def _drop_fragments(self, item: Item) -> None:
-        """Release what a view read, and drop what no other view keeps."""
-        assert item.plan is not None
-        mine, others = self._keeping(item), [self._keeping(each) for each in self._maintained()]
-        ended = mine.dataflows.difference(*(each.dataflows for each in others))
-        kept = set().union(*(each.shards for each in others))
-        inputs = [self.catalog.items.get(each) for each in collections_of(item.plan)]
-        read = {each.shard for each in inputs if each is not None and each.shard is not None}
-        for shard in mine.shards - kept:
-            self.client.finalize(shard)
-        for shard in read | (mine.shards & kept):
-            for dataflow in ended:
-                release(self.client, shard, dataflow)
+    def _kept(self) -> list[Item]:
+        """All views that are to run, those of subscriptions too."""
+        return [*self._maintained(), *self._transient.values()]
 
     def _sweep(self) -> None:
-        """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds.
+        sweep(self.client, self.catalog, self.storage, self._kept())
 
-        And what a dataflow that was slow to end has taken after its DROP.
-        """
-        # First of all: what a running view makes from now on is not looked at.
-        shards = filter(is_ours, list(self.client.consensus.keys()))
-        stored = {shard: self.client.state(shard) for shard in shards}
-        known = {SHARD, STORAGE_SHARD, LOG_SHARD}
-        holders = set()
-        running = {item.runs_as for item in self.catalog.items.values()}
-        for id_, definition in self.storage.definitions.items():
-            is_sink = isinstance(definition, KafkaSink)
-            if id_ not in running:
-                log.info("dropping a source or sink that nothing refers to", id=id_)
-                (self.storage.drop_sink if is_sink else self.storage.drop_source)(id_)
-            elif is_sink:
-                holders.add(sink_holder(id_))
-            known |= set(written_by(definition))
-        for item in self.catalog.items.values():
-            known.add(item.shard or "")
-        for item in self._maintained():
-            kept = self._keeping(item)
-            known |= kept.shards
-            holders |= set(map(holder_of, kept.dataflows))
-        for shard, state in stored.items():
-            if shard not in known and not state.is_tombstone:
-                log.info("dropping a shard that nothing refers to", shard=shard)
-                self.client.finalize(shard)
-                continue
-            for holder in state.holds:
-                # Views without a server hold what they read, too, under names of their own.
-                ours = any(
-                    holder.startswith(kind) and is_ours(holder.removeprefix(kind))
-                    for kind in (holder_of(""), sink_holder(""))
-                )
-                if ours and holder not in holders:
-                    self.client.open_critical_since(shard, holder).release()
+    def _put(self, item: Item, name: tuple[str, ...]) -> Item:
+        """Where its full name says, beside all that it reads: data do not cross databases."""
+        database, schema, _ = name
+        self._check_beside(database, item.depends)
+        return msgspec.structs.replace(item, database=database, schema=schema)
+
+    def _check_beside(self, database: str, ids: tuple[str, ...]) -> None:
+        for id_ in ids:
+            needed = self.catalog.items.get(id_)
+            if needed is not None and needed.kind not in TIMELESS and needed.database != database:
+                raise two_databases(database, needed.database)
 
     def _check_free(self, name: tuple[str, ...]) -> None:
-        if not in_public(name):
-            raise Unsupported(
-                f'cannot create "{".".join(name)}": the only schema is {DATABASE}.{SCHEMA}',
-                sqlstate="3F000",
-            )
+        """The name, and the schema that it is in, which may have been dropped meanwhile."""
+        if name[:2] not in self.catalog.schemas:
+            raise no_schema(".".join(name[:2]))
         if (found := self.find(name)) is not None:
             raise exists(found)
 
@@ -493,9 +744,9 @@ class Coordinator:
             )
         if found.id in item.depends:
             raise SqlError(f'"{found.name}" cannot be replaced by what reads it', sqlstate="42P17")
-        if readers := sorted(each.name for each in self.catalog.dependents(found.id)):
+        if readers := sorted(each.shown for each in self.catalog.dependents(found.id)):
             raise SqlError(
-                f"cannot replace {found.name} because other objects depend on it:"
+                f"cannot replace {found.shown} because other objects depend on it:"
                 f" {', '.join(readers)}",
                 hint="drop them first, or create this one under another name",
                 sqlstate="2BP01",
@@ -506,86 +757,58 @@ class Coordinator:
         if any(id_ not in self.catalog.items for id_ in ids):
             raise SqlError("something that this needs was dropped meanwhile", sqlstate="42P01")
 
-    def _claim(self, holder: str, shards: list[str]) -> int:
-        """The time at which a new dataflow or sink starts; its inputs stay readable from there."""
-        uppers = [self.client.state(shard).upper for shard in shards]
-        as_of = max(0, min((u.time - 1 for u in uppers if u.time is not None), default=0))
+    def _claim(self, holder: str, shards: list[str], timeline: Timeline | None = None) -> int:
+        return claim(self.client, holder, shards, now=(timeline or self.timeline).read_ts)
+
+    def _hold_at(self, holder: str, shards: list[str], as_of: int) -> None:
+        """Keep these readable at `as_of`, if they are."""
         for shard in shards:
-            hold = self.client.open_critical_since(shard, holder)
-            held = hold.downgrade(Frontier(as_of))
-            assert isinstance(held, Frontier)
-            as_of = max(as_of, held.time or 0)
-        return as_of
+            held = self.client.open_critical_since(shard, holder).downgrade(Frontier(as_of))
+            if held != Frontier(as_of):
+                raise self._too_early(self.client.state(shard), as_of)
 
     async def _configure(self) -> None:
-        self._wanted = self._configuration()
-        await self.cluster.configure(self._wanted)
+        self._wanted = self._configurations()
+        await self.clusters.configure(self._wanted)
 
-    def _configuration(self) -> Configure:
-        """Everything that the cluster should run."""
-        dataflows: list[DataflowSpec] = []
-        sources: list[Source] = []
-        sinks: list[KafkaSink] = []
-        stalled: dict[str, Status] = {}
-        definitions = self.storage.definitions
-        for item in self.catalog.items.values():
-            if item.kind == "materialized-view":
-                assert item.plan is not None
-                assert item.shard is not None
-                inputs = self.shards_of(item.plan)
-                dataflows.append(
-                    DataflowSpec(item.id, item.plan, inputs, item.shard, item.as_of, item.owners)
-                )
-            if item.kind not in ("source", "sink"):
-                continue
-            try:
-                match self._resolved(item, definitions.get(item.runs_as)):
-                    case KafkaSink() as sink:
-                        sinks.append(sink)
-                    case source:
-                        sources.append(source)
-            except Unavailable as error:
-                reason = f"{type(error).__name__}: {error}"
-                stalled[item.runs_as] = Status(item.runs_as, False, 0, reason, GIVE_UP_AFTER)
-                if item.runs_as not in self._stalled:
-                    log.error("it cannot run", id=item.runs_as, error=reason)
-        self._stalled = stalled
-        return Configure(tuple(dataflows), tuple(sources), tuple(sinks))
-
-    def _resolved(self, item: Item, definition: Definition | None) -> Definition:
-        """What a source or sink does, with the values of its secrets."""
-        if definition is None:
-            raise Unavailable(
-                f'what {item.kind} "{item.name}" does is not known',
-                hint="it was made by a pre-release: drop it and create it again",
-            )
-        if isinstance(definition, GeneratorSource):
-            return definition
-        assert item.uses is not None
-        return resolved(definition, item.uses, self._targets(), self.secrets)
-
-    def _targets(self) -> dict[str, Target]:
-        return {i.id: i.connection for i in self.catalog.items.values() if i.connection}
+    def _configurations(self) -> dict[str, Configure]:
+        """Everything that clusters should run, by their names."""
+        found, stalled = configurations(
+            self.catalog,
+            self.storage.definitions,
+            self.secrets,
+            views=self._kept(),
+            shards_of=self.shards_of,
+        )
+        for id_, reason in stalled.items():
+            if id_ not in self._stalled:
+                log.error("it cannot run", id=id_, error=reason)
+        self._stalled = {
+            id_: Status(id_, False, 0, reason, GIVE_UP_AFTER) for id_, reason in stalled.items()
+        }
+        return found
 
     async def _look_at_secrets(self) -> None:
         """Whoever waits for a secret goes on when it is there, and with the one that is there."""
         async with self._ddl:
-            wanted = self._configuration()
-            if (wanted.sources, wanted.sinks) != (self._wanted.sources, self._wanted.sinks):
+            wanted = self._configurations()
+            if {k: (c.sources, c.sinks) for k, c in wanted.items()} != {
+                k: (c.sources, c.sinks) for k, c in self._wanted.items()
+            }:
                 await self._configure()
-
-    def _of_kind(self, kind: str) -> list[Item]:
-        return [item for item in self.catalog.items.values() if item.kind == kind]
 
     async def _compact_loop(self) -> None:
         while True:
             await asyncio.sleep(COMPACT_EVERY)
-            least = self.holds.least()
-            since = self.timeline.read_ts - RETAIN_MS
-            since = since if least is None else min(since, least)
             try:
                 await self._look_at_secrets()
-                await self.timeline.run(self._allow_compaction, since)
+                uppers: dict[str, Frontier] = {}
+                for database in self.timelines:
+                    timeline, least = self.timelines[database], self.holds.least()
+                    now = timeline.read_ts
+                    uppers |= await timeline.run(self._allow_compaction, now, least, database)
+                self.frontiers = Seen(self.clock.now_ms(), uppers)
+                await look(self)
                 if 0 < self._untidy_until <= self.client.clock.now_ms():
                     async with self._ddl:
                         await self.timeline.run(self._sweep)
@@ -593,28 +816,14 @@ class Coordinator:
             except Exception as error:
                 log.warning("could not look after the shards, will try again", error=str(error))
 
-    def _allow_compaction(self, since: int) -> None:
-        """Let history go up to one time for all, so that all stay readable at a common time.
-
-        That is as far as the slowest relation has come, within reason. A table to which nothing
-        was appended for a while has nothing to forget, and its hold stays where it is.
-        """
-        self.timeline.tables.forget_history()
-        items = [item for item in list(self.catalog.items.values()) if item.shard is not None]
-        states = {item.shard: self.client.state(item.shard) for item in items if item.shard}
-        reached = [state.upper.time - 1 for state in states.values() if state.upper.time]
-        slowest = max(min(reached, default=since), since - MAX_LAG_MS)
-        for shard, state in states.items():
-            newest = min(since, slowest)
-            if state.appended.time is not None:
-                newest = min(newest, state.appended.time - 1)
-            if state.since < Frontier(max(newest, 0)):
-                self.storage.allow_compaction(shard, Frontier(newest))
+    def _allow_compaction(
+        self, now: int, least: int | None = None, database: str = DATABASE
+    ) -> dict[str, Frontier]:
+        self.timelines[database].tables.forget_history()
+        items = [*self.catalog.items.values(), *self._transient.values()]
+        own = [item for item in items if item.database == database]
+        return let_go(self.client, self.storage, own, now=now, least=least)
 
 
-def in_public(parts: tuple[str, ...]) -> bool:
-    return parts[:-1] in ((), (SCHEMA,), (DATABASE, SCHEMA))
-
-
-def local_name(parts: tuple[str, ...]) -> str:
-    return parts[-1]
+def _shown(item: Item) -> str:
+    return f'"{item.shown}"' if item.name else "the query"

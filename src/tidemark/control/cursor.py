@@ -5,17 +5,21 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidemark.compute.sql.dialect import parse_tokens
+from tidemark.compute.sql import parse_part
+from tidemark.compute.sql.dialect import DIALECT, tokenize
+from tidemark.compute.sql.spark_dialect import AROUND_SPARK
 from tidemark.control import statements as s
 from tidemark.errors import SqlError
 
 
 class Cursor:
-    """A position in the tokens of one statement."""
+    """A position in the tokens of one statement. `dialect` is that of queries within it; what is
+    around them is ours, and only has to know where their strings end."""
 
-    def __init__(self, sql: str, tokens: list[Token]):
+    def __init__(self, sql: str, dialect: str = "postgres"):
         self.sql = sql
-        self.tokens = tokens
+        self.dialect = dialect
+        self.tokens = tokenize(sql, AROUND_SPARK if dialect == "spark" else DIALECT)
         self.at = 0
 
     def peek(self, ahead: int = 0) -> Token | None:
@@ -66,10 +70,9 @@ class Cursor:
     def error(self) -> SqlError:
         token = self.peek()
         if token is None:
-            return SqlError("syntax error at end of input")
+            return SqlError("syntax error at end of input").at(len(self.sql))
         shown = self.sql[token.start : token.end + 1]
-        hint = f"line {token.line}, column {token.col - len(shown) + 1}"
-        return SqlError(f'syntax error at or near "{shown}"', hint=hint)
+        return SqlError(f'syntax error at or near "{shown}"').at(token.start)
 
     def end(self) -> None:
         if self.peek() is not None:
@@ -89,13 +92,24 @@ class Cursor:
         parts = [self.word()]
         while self.take("."):
             parts.append(self.word())
-        if len(parts) > 3:
+        if len(parts) > 4:
             raise SqlError(f"improper qualified name (too many dotted names): {'.'.join(parts)}")
         return tuple(parts)
 
+    def text(self) -> str:
+        """A string in quotes, or between dollars."""
+        token = self.next()
+        if token.token_type not in (TokenType.STRING, TokenType.HEREDOC_STRING):
+            self.at -= 1
+            raise self.error()
+        return token.text
+
     def integer(self) -> int:
         token = self.next()
-        if token.token_type not in (TokenType.NUMBER, TokenType.STRING) or not token.text.isdigit():
+        if (
+            token.token_type not in (TokenType.NUMBER, TokenType.STRING)
+            or not token.text.isdecimal()
+        ):
             self.at -= 1
             raise self.error()
         return int(token.text)
@@ -131,11 +145,21 @@ class Cursor:
         if end == self.at:
             raise self.error()
         sql = self.text_until(end)
-        tree = parse_tokens(self.tokens[self.at : end], self.sql)
+        try:
+            tree = self.tree(end)
+        except SqlError as error:
+            if end == len(self.tokens) or not error.message.endswith("end of input"):
+                raise
+            self.at = end
+            raise self.error() from None
         if not isinstance(tree, exp.Query | exp.Values):
             raise self.error()
         self.at = end
-        return s.Query(tree, sql)
+        return s.Query(tree, sql, self.dialect)
+
+    def tree(self, end: int, *, before: str = "") -> exp.Expr:
+        """What stands here up to token `end`, in the dialect of queries, `before` put before it."""
+        return parse_part(self.tokens[self.at : end], self.sql, self.dialect, before=before)
 
 
 def is_quoted(token: Token) -> bool:

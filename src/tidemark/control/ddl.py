@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemark.compute.optimise import keys_of, optimised
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.queries import check_maintainable
 from tidemark.compute.sql import plan_query
-from tidemark.control import kafka
+from tidemark.control import (
+    alter,
+    cluster_ddl,
+    comments,
+    hierarchy_ddl,
+    indexes,
+    kafka,
+    role_ddl,
+    system_settings,
+)
 from tidemark.control import statements as s
+from tidemark.control.access import OWNER
 from tidemark.control.catalog import Item, exists
-from tidemark.control.checks import check_cluster, duration_ms, interval_ms
+from tidemark.control.checks import duration_ms, retained_ms, source_options
 from tidemark.control.coordinator import Coordinator
+from tidemark.control.names import Names
 from tidemark.control.pgwire import Done
+from tidemark.control.refresh import schedule
+from tidemark.control.webhook.create import create_webhook, webhook_notices
 from tidemark.errors import SqlError, Unsupported
 from tidemark.storage.generators import generator
 from tidemark.storage.spec import GeneratorSource
@@ -26,6 +41,9 @@ DEFAULT_TICK_MS = 100
 
 
 async def run(session: Session, statement: s.Statement) -> Done:
+    OWNER.set(session.acting.role.id)
+    if isinstance(statement, s.RoleStatement):
+        return await role_ddl.run(session, statement)
     match statement:
         case s.CreateTable():
             return await _guarded(session, statement, _create_table, "CREATE TABLE")
@@ -33,19 +51,45 @@ async def run(session: Session, statement: s.Statement) -> Done:
             return await _guarded(session, statement, _create_source, "CREATE SOURCE")
         case s.CreateKafkaSource():
             return await _guarded(session, statement, kafka.create_source, "CREATE SOURCE")
+        case s.CreateWebhookSource():
+            done = await _guarded(session, statement, create_webhook, "CREATE SOURCE")
+            for message, hint in webhook_notices(session.coordinator, statement):
+                session.notice(message, hint=hint)
+            return done
         case s.CreateSink():
             return await _guarded(session, statement, kafka.create_sink, "CREATE SINK")
         case s.CreateConnection():
             return await _guarded(session, statement, kafka.create_connection, "CREATE CONNECTION")
         case s.CreateSecret():
             return await _guarded(session, statement, kafka.create_secret, "CREATE SECRET")
+        case s.AlterSecret():
+            await kafka.alter_secret(session.coordinator, statement)
+            return Done("ALTER SECRET")
         case s.CreateView():
-            return await _guarded(session, statement, _create_view, "CREATE VIEW")
+            create = partial(_create_view, names=session.names)
+            return await _guarded(session, statement, create, "CREATE VIEW")
         case s.CreateMaterializedView():
             tag = "CREATE MATERIALIZED VIEW"
-            return await _guarded(session, statement, _create_materialized_view, tag)
+            create = partial(_create_materialized_view, names=session.names)
+            return await _guarded(session, statement, create, tag)
+        case s.CreateIndex():
+            return await _create_index(session, statement)
         case s.Drop():
             return await _drop(session, statement)
+        case s.CreateCluster() | s.CreateReplica() | s.AlterCluster() | s.AlterReplica():
+            return await cluster_ddl.run(session, statement)
+        case s.DropClusters() | s.DropReplicas():
+            return await cluster_ddl.run(session, statement)
+        case s.Comment():
+            return await comments.run(session.coordinator, statement)
+        case s.AlterSystem():
+            return await system_settings.run(session.coordinator, statement)
+        case s.AlterObject():
+            return await alter.run(session.coordinator, statement, session.notice)
+        case s.CreateDatabase() | s.DropDatabase() | s.CreateSchema() | s.DropSchemas():
+            return await hierarchy_ddl.run(session, statement)
+        case s.RenameSchema() | s.MoveObject():
+            return await hierarchy_ddl.run(session, statement)
     raise Unsupported(f"{type(statement).__name__} is not supported")
 
 
@@ -55,26 +99,36 @@ async def _guarded(session: Session, statement, create, tag: str) -> Done:
     if statement.if_not_exists and found is not None:
         session.notice(f"{exists(found).message}, skipping")
         return Done(tag)
-    await create(session.coordinator, statement)
+    await create(session.coordinator, _placed(session, statement))
     return Done(tag)
 
 
+def _placed(session: Session, statement):
+    """Without IN CLUSTER, what runs goes where the session is."""
+    if not hasattr(statement, "cluster"):
+        return statement
+    cluster = statement.cluster or session.cluster
+    session.coordinator.clusters.named(cluster)
+    return dataclasses.replace(statement, cluster=cluster)
+
+
 async def _create_table(coordinator: Coordinator, statement: s.CreateTable) -> None:
-    check_columns(statement.columns)
+    columns = statement.columns
+    check_columns(columns)
+    kept = retained_ms(statement.retain)
 
     def make(id_: str, name: str) -> Item:
-        return Item(id_, name, "table", statement.sql, columns=statement.columns, shard=id_)
+        return Item(id_, name, "table", statement.sql, columns=columns, shard=id_, retain_ms=kept)
 
     await coordinator.create_table(statement.name, make)
 
 
 async def _create_source(coordinator: Coordinator, statement: s.CreateSource) -> None:
-    check_cluster(statement.cluster)
     options = dict(statement.options)
     tick_ms = duration_ms(options.pop("tick interval", f"{DEFAULT_TICK_MS}ms"), "TICK INTERVAL")
     up_to = options.pop("up to", None)
-    every_ms = interval_ms(statement.with_options)
-    if up_to is not None and not up_to.isdigit():
+    every_ms, retain_ms = source_options(statement.with_options)
+    if up_to is not None and not up_to.isdecimal():
         raise SqlError(f"UP TO takes a number of steps, not {up_to!r}", sqlstate="22023")
     settings: dict[str, str | int] = {
         name.replace(" ", "_"): value for name, value in options.items()
@@ -113,6 +167,7 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
                 columns=only.columns,
                 keys=only.keys,
                 shard=id_,
+                retain_ms=retain_ms,
             )
             return [item], source
         items = [
@@ -127,6 +182,7 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
                     keys=made.tables[table].keys,
                     shard=table_ids[table],
                     parent=id_,
+                    retain_ms=retain_ms,
                 )
                 for table in tables
             ),
@@ -134,27 +190,35 @@ async def _create_source(coordinator: Coordinator, statement: s.CreateSource) ->
         return items, source
 
     names = [statement.name, *((*prefix, table) for table in tables)]
-    await coordinator.create_source(names, make)
+    await coordinator.create_source(names, make, cluster=statement.cluster)
 
 
-async def _create_view(coordinator: Coordinator, statement: s.CreateView) -> None:
-    plan, depends = _planned(coordinator, statement)
+async def _create_view(coordinator: Coordinator, statement: s.CreateView, names: Names) -> None:
+    plan, depends = _planned(coordinator, statement, names)
 
     def make(id_: str, name: str) -> Item:
         return Item(
-            id_, name, "view", statement.sql, columns=plan.columns, depends=depends, plan=plan
+            id_,
+            name,
+            "view",
+            statement.sql,
+            columns=plan.columns,
+            depends=depends,
+            plan=plan,
+            dialect=statement.query.dialect,
         )
 
     await coordinator.create_view(statement.name, make, or_replace=statement.or_replace)
 
 
 async def _create_materialized_view(
-    coordinator: Coordinator, statement: s.CreateMaterializedView
+    coordinator: Coordinator, statement: s.CreateMaterializedView, names: Names
 ) -> None:
-    check_cluster(statement.cluster)
-    plan, depends = _planned(coordinator, statement)
-    check_columns(plan.columns)
-    check_maintainable(plan)
+    plan, depends = _planned(coordinator, statement, names)
+    _check_maintained(plan)
+    timeline = coordinator.timelines[statement.name[0]]
+    refreshes = schedule(statement.refresh, now=timeline.read_ts)
+    kept = retained_ms(statement.retain)
 
     def make(id_: str, name: str) -> Item:
         return Item(
@@ -167,10 +231,34 @@ async def _create_materialized_view(
             shard=id_,
             depends=depends,
             plan=plan,
+            retain_ms=kept,
+            dialect=statement.query.dialect,
         )
 
     await coordinator.create_materialized_view(
-        statement.name, plan, make, or_replace=statement.or_replace
+        statement.name,
+        plan,
+        make,
+        cluster=statement.cluster,
+        or_replace=statement.or_replace,
+        refresh=refreshes.created,
+    )
+
+
+async def _create_index(session: Session, statement: s.CreateIndex) -> Done:
+    coordinator = session.coordinator
+    relation = indexes.indexed_relation(coordinator, statement)
+    key = indexes.key_of(relation, statement.columns)
+    name = indexes.free_name(coordinator, statement, relation)
+
+    def make(id_: str, name: str) -> Item:
+        return Item(id_, name, "index", statement.sql, key=key, depends=(relation.id,))
+
+    async def create(_: Coordinator, __: s.CreateIndex) -> None:
+        await coordinator.create_index(name, make, cluster=statement.cluster)
+
+    return await _guarded(
+        session, dataclasses.replace(statement, name=name), create, "CREATE INDEX"
     )
 
 
@@ -187,7 +275,7 @@ async def _drop(session: Session, statement: s.Drop) -> Done:
             session.notice(f'{statement.kind} "{".".join(name)}" does not exist, skipping')
             continue
         if item.parent is not None:
-            parent = coordinator.catalog.items[item.parent].name
+            parent = coordinator.catalog.items[item.parent].shown
             raise SqlError(
                 f'"{item.name}" belongs to source "{parent}"',
                 hint=f"DROP SOURCE {parent} drops all of its tables",
@@ -202,22 +290,38 @@ async def _drop(session: Session, statement: s.Drop) -> Done:
 
 
 class _Recording:
-    """Resolves names like the coordinator, and remembers what was found."""
+    """Resolves names as the session does, and remembers what was found."""
 
-    def __init__(self, coordinator: Coordinator):
-        self._coordinator = coordinator
+    def __init__(self, names: Names):
+        self._names = names
         self.found: dict[str, None] = {}
 
     def resolve(self, parts: tuple[str, ...]) -> Get | Plan:
-        item = self._coordinator.find(parts)
+        item = self._names.find(parts) if self._names.system(parts) is None else None
         if item is not None:
             self.found.update(dict.fromkeys((item.id, *item.depends)))
-        return self._coordinator.resolve(parts)
+        return self._names.resolve(parts)
 
 
 def _planned(
-    coordinator: Coordinator, statement: s.CreateView | s.CreateMaterializedView
+    coordinator: Coordinator, statement: s.CreateView | s.CreateMaterializedView, names: Names
 ) -> tuple[Plan, tuple[str, ...]]:
-    resolver = _Recording(coordinator)
+    resolver = _Recording(names)
     plan = plan_query(statement.query.tree, resolver, view=True, names=statement.columns)
+    coordinator.database_of(plan, statement.name[0])
     return plan, tuple(resolver.found)
+
+
+def checked_plan(
+    coordinator: Coordinator, statement: s.CreateView | s.CreateMaterializedView, names: Names
+) -> Plan:
+    """The plan that a CREATE would make, if it would make one."""
+    plan, _ = _planned(coordinator, statement, names)
+    if isinstance(statement, s.CreateMaterializedView):
+        _check_maintained(plan)
+    return plan
+
+
+def _check_maintained(plan: Plan) -> None:
+    check_columns(plan.columns)
+    check_maintainable(plan)

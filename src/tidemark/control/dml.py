@@ -12,18 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
 from sqlglot import exp
 
 from tidemark.compute.casts import cast, castable
-from tidemark.compute.expr import Col, Expr, Lit
+from tidemark.compute.expr import Col, Expr, Lit, columns_of
 from tidemark.compute.literals import UNKNOWN, converted
-from tidemark.compute.plan import Constant, Filter, Finish, Get, Plan, Project
+from tidemark.compute.plan import Constant, Finish, Get, Plan, Project
 from tidemark.compute.sql import Resolver, plan_query
+from tidemark.compute.sql.context import Context
 from tidemark.compute.sql.expressions import Expressions
+from tidemark.compute.sql.from_ import from_clause
 from tidemark.compute.sql.scope import Scope
-from tidemark.compute.sql.select import rows_plan
+from tidemark.compute.sql.select import rows_plan, surroundings
+from tidemark.compute.sql.subqueries import Pending
 from tidemark.control import statements as s
 from tidemark.errors import SqlError, Unsupported
+from tidemark.persist import DIFF
 from tidemark.types import Column
 
 Params = tuple[Lit, ...]
@@ -71,14 +76,15 @@ def plan_update(
 ) -> Plan:
     """A plan of old and new rows, side by side; only rows that the condition selects."""
     table = _table(resolver, statement.table)
-    planner = _over(table, statement.table, statement.alias, params, session)
+    rows = _Rows(table, statement, surroundings(resolver, params, session))
     new: list[Expr] = [Col(at, column.type) for at, column in enumerate(table.columns)]
     for name, node in statement.assignments:
         at = _position(table, name, statement.table)
-        new[at] = _assigned(planner.plan(node), table.columns[at])
+        new[at] = _assigned(rows.value(node), table.columns[at])
     old = tuple(Col(at, column.type) for at, column in enumerate(table.columns))
     names = tuple(f"{when}_{name}" for when in ("old", "new") for name in _names(table))
-    return Project(_selected(table, statement.where, planner), (*old, *new), names)
+    plan, new = rows.pending.attached(rows.selected(), new)
+    return Project(plan, (*old, *new), names)
 
 
 def plan_delete(
@@ -90,8 +96,7 @@ def plan_delete(
 ) -> Plan:
     """A plan of the rows that the condition selects."""
     table = _table(resolver, statement.table)
-    planner = _over(table, statement.table, statement.alias, params, session)
-    return _selected(table, statement.where, planner)
+    return _Rows(table, statement, surroundings(resolver, params, session)).selected()
 
 
 def _table(resolver: Resolver, name: s.Name) -> Get:
@@ -101,16 +106,81 @@ def _table(resolver: Resolver, name: s.Name) -> Get:
     return table
 
 
-def _over(
-    table: Get, name: s.Name, alias: str | None, params: Params, session: Session | None
-) -> Expressions:
-    scope = Scope()
-    scope.add(alias or name[-1], table.columns, () if alias else name)
-    return Expressions(scope, "WHERE", params, session or {})
+class _Rows:
+    """The rows of a table that UPDATE and DELETE are about, with what stands in FROM or USING.
 
+    A table is a multiset, so a row is never joined to its partners: that it has one is a condition,
 
-def _selected(table: Get, where: exp.Expr | None, planner: Expressions) -> Plan:
-    return table if where is None else Filter(table, planner.predicate(where))
+        DELETE FROM t USING u WHERE c          DELETE FROM t WHERE EXISTS (SELECT 1 FROM u WHERE c)
+
+    and what it takes from it is a subquery, of which more than one row is an error:
+
+        UPDATE t SET a = u.b FROM u WHERE c    UPDATE t SET a = (SELECT u.b FROM u WHERE c)
+                                               WHERE EXISTS (SELECT 1 FROM u WHERE c)
+    """
+
+    def __init__(self, table: Get, statement: s.Update | s.Delete, context: Context):
+        self._table = table
+        self._where = statement.where
+        self._source = statement.source
+        self._context = context
+        self.pending = Pending(context)
+        name, alias = statement.table, statement.alias
+        self._scope = Scope()
+        self._scope.add(alias or name[-1], table.columns, () if alias else name)
+        self._both = self._scope
+        if statement.source is not None:
+            others = from_clause(context, statement.source).scope
+            self._check_apart(alias or name[-1], others)
+            self._both = self._scope.beside(others)
+            if self._where is not None:
+                self._seen(self._where)
+
+    def _check_apart(self, name: str, others: Scope) -> None:
+        """The table itself, by a shorter name than the full one that it has here."""
+        for each in others.relations:
+            named = each.parts if each.name == name else ()
+            if named and self._context.resolver.resolve(named) == self._table:
+                raise SqlError(
+                    f'table name "{name}" specified more than once',
+                    hint="give one of them an alias",
+                    sqlstate="42712",
+                )
+
+    def selected(self) -> Plan:
+        where = self._where
+        if self._source is not None:
+            where = exp.Exists(this=self._partners(exp.Literal.number(1)))
+        if where is None:
+            return self._table
+        return self.pending.filtered(self._table, self._planner(self._scope).predicate(where))
+
+    def value(self, node: exp.Expr) -> Expr:
+        """What a column is set to."""
+        if self._source is not None:
+            width = len(self._table.columns)
+            uses = any(each >= width for each in columns_of(self._seen(node)))
+            if uses or node.find(exp.Query):
+                node = exp.Subquery(this=self._partners(node))
+        return self._planner(self._scope).plan(node)
+
+    def _partners(self, node: exp.Expr) -> exp.Select:
+        assert self._source is not None
+        query = self._source.copy()
+        query.set("expressions", [node.copy()])
+        if self._where is not None:
+            query.set("where", exp.Where(this=self._where.copy()))
+        return query
+
+    def _seen(self, node: exp.Expr) -> Expr:
+        """In a subquery a name would be of FROM before it is the table's; here it is ambiguous."""
+        return self._planner(self._both, Pending(self._context)).plan(node)
+
+    def _planner(self, scope: Scope, pending: Pending | None = None) -> Expressions:
+        context = self._context
+        return Expressions(
+            scope, "WHERE", context.params, context.session, subqueries=pending or self.pending
+        )
 
 
 def _targets(table: Get, names: tuple[str, ...]) -> list[int]:
@@ -222,3 +292,23 @@ def _full_row(table: Get, given: dict[int, Expr]) -> tuple[Expr, ...]:
 
 def _names(table: Get) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns)
+
+
+def with_diff(rows: pa.Table, diff: int) -> pa.Table:
+    return rows.append_column(DIFF, pa.repeat(pa.scalar(diff, pa.int64()), rows.num_rows))
+
+
+def changes(statement, columns: tuple[Column, ...], found: pa.Table) -> tuple[pa.Table, int]:
+    """What a read-then-write statement found, as rows with `_diff`, and how many rows it hit."""
+    names = [column.name for column in columns]
+    width = len(columns)
+    first = found.select(list(range(width))).rename_columns(names)
+    match statement:
+        case s.Insert():
+            return with_diff(first, 1), found.num_rows
+        case s.Delete() | s.Truncate():
+            return with_diff(first, -1), found.num_rows
+        case _:
+            second = found.select(list(range(width, 2 * width))).rename_columns(names)
+            both = pa.concat_tables([with_diff(first, -1), with_diff(second, 1)])
+            return both, found.num_rows

@@ -15,9 +15,10 @@ import msgspec
 
 from tidemark.control import statements as s
 from tidemark.control.catalog import Item
-from tidemark.control.checks import check_cluster, interval_ms
+from tidemark.control.checks import source_options
 from tidemark.control.connections import KafkaTarget, RegistryTarget, Uses
 from tidemark.control.coordinator import Coordinator
+from tidemark.control.hierarchy import two_databases
 from tidemark.errors import InvalidUsage, SqlError, TidemarkError, Unavailable, Unsupported
 from tidemark.storage.kafka.broker import KafkaBroker, TopicLost
 from tidemark.storage.kafka.decode import avro_columns, protobuf_columns
@@ -54,6 +55,11 @@ async def create_secret(coordinator: Coordinator, statement: s.CreateSecret) -> 
     await coordinator.create_secret(statement.name, statement.value, make)
 
 
+async def alter_secret(coordinator: Coordinator, statement: s.AlterSecret) -> None:
+    item = _item(coordinator, statement.name, "secret")
+    await coordinator.alter_secret(item, statement.value)
+
+
 # Connections.
 
 
@@ -73,7 +79,7 @@ async def create_connection(coordinator: Coordinator, statement: s.CreateConnect
             )
         else:
             texts[option] = value
-    named = {option: item.name for option, item in secrets.items()}
+    named = {option: item.shown for option, item in secrets.items()}
     make_target = _kafka_target if statement.kind == "kafka" else _registry_target
     target = make_target(texts, named)
     depends = tuple(dict.fromkeys(item.id for item in secrets.values()))
@@ -151,8 +157,7 @@ class _Topic(NamedTuple):
 
 
 async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource) -> None:
-    check_cluster(statement.cluster)
-    every_ms = interval_ms(statement.with_options)
+    every_ms, retain_ms = source_options(statement.with_options)
     connection, target = _kafka(coordinator, statement.connection)
     debezium = statement.envelope == "debezium"
     if debezium and statement.value.kind not in ("json", "avro"):
@@ -211,6 +216,7 @@ async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource
                 shard=own.output,
                 depends=uses.ids,
                 uses=uses,
+                retain_ms=retain_ms,
             ),
             Item(
                 progress_id,
@@ -224,16 +230,17 @@ async def create_source(coordinator: Coordinator, statement: s.CreateKafkaSource
         ]
         return items, own
 
-    await coordinator.create_source([statement.name, progress], make)
+    await coordinator.create_source([statement.name, progress], make, cluster=statement.cluster)
 
 
 # Sinks.
 
 
 async def create_sink(coordinator: Coordinator, statement: s.CreateSink) -> None:
-    check_cluster(statement.cluster)
     connection, target = _kafka(coordinator, statement.connection)
     relation = coordinator.relation(statement.relation)
+    if relation.database != statement.name[0]:
+        raise two_databases(statement.name[0], relation.database)
     shard = relation.shard
     if shard is None:
         raise Unsupported(
@@ -263,7 +270,7 @@ async def create_sink(coordinator: Coordinator, statement: s.CreateSink) -> None
         item = Item(id_, name, "sink", statement.sql, depends=depends, work=own, uses=uses)
         return item, msgspec.structs.replace(sink, id=own, as_of=as_of)
 
-    await coordinator.create_sink(statement.name, shard, depends, make)
+    await coordinator.create_sink(statement.name, shard, depends, make, cluster=statement.cluster)
 
 
 def _check_answers(coordinator: Coordinator, target: KafkaTarget, topic: str) -> None:

@@ -6,15 +6,15 @@ INSERT of ten thousand rows costs milliseconds.
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from tidemark.compute.expr import Lit
 from tidemark.compute.literals import UNKNOWN, number_literal
-from tidemark.errors import SqlError, Unsupported
+from tidemark.errors import SqlError, TidemarkError, Unsupported
 from tidemark.types import BOOLEAN
 
-_PIECE = re.compile(
-    r"""
+_PIECES = r"""
       (?P<estring>  [eE]'(?:[^'\\]|\\.|'')*' )
     | (?P<string>   '(?:[^']|'')*' )
     | (?P<quoted>   "(?:[^"]|"")*" )
@@ -25,17 +25,31 @@ _PIECE = re.compile(
     | (?P<end>      ; )
     | (?P<word>     [A-Za-z_][A-Za-z_0-9$]* )
     | (?P<other>    [^'";/$\-A-Za-z_]+ | . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
+_SPARK_PIECES = r"""
+      (?P<string>   '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" )
+    | (?P<quoted>   `(?:[^`]|``)*` )
+    | (?P<line>     --[^\n]* )
+    | (?P<block>    /\* )
+    | (?P<open>     ['"`] )
+    | (?P<end>      ; )
+    | (?P<word>     [A-Za-z_][A-Za-z_0-9]* )
+    | (?P<other>    [^'"`;/$\-A-Za-z_]+ | . )
+    """
+_PIECE = {
+    "postgres": re.compile(_PIECES, re.VERBOSE | re.DOTALL),
+    "spark": re.compile(_SPARK_PIECES, re.VERBOSE | re.DOTALL),
+}
+"""By dialect: they quote differently."""
+
 _SECRET = re.compile(r"\bcreate\s+secret\b", re.IGNORECASE)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 
-def split(sql: str) -> list[str]:
+def split(sql: str, dialect: str = "postgres") -> list[str]:
     """The statements of a script, without the semicolons; empty ones are left out."""
     try:
-        return _split(sql)
+        return _split(sql, _PIECE[dialect])
     except SqlError:
         if _SECRET.search(sql):
             # The usual message quotes the script, and so perhaps the secret.
@@ -43,12 +57,12 @@ def split(sql: str) -> list[str]:
         raise
 
 
-def _split(sql: str) -> list[str]:
+def _split(sql: str, pieces: re.Pattern[str]) -> list[str]:
     found: list[str] = []
     start = at = 0
     says_something = False
     while at < len(sql):
-        piece = _PIECE.match(sql, at)
+        piece = pieces.match(sql, at)
         assert piece is not None
         at = piece.end()
         match piece.lastgroup:
@@ -61,7 +75,8 @@ def _split(sql: str) -> list[str]:
             case "line":
                 pass
             case "open":
-                kind = "string" if piece.group() == "'" else "identifier"
+                quotes = "'" if pieces is _PIECE["postgres"] else "'\""
+                kind = "string" if piece.group() in quotes else "identifier"
                 raise SqlError(
                     f'unterminated quoted {kind} at or near "{sql[piece.start() :][:60]}"'
                 )
@@ -75,23 +90,86 @@ def _split(sql: str) -> list[str]:
     return found
 
 
+def first_outside(sql: str, stops: str) -> int | None:
+    """Where the first of these characters stands that is in no string, name or comment; None also
+    while one of those is still open. For clients, which must know when a statement has ended."""
+    at = 0
+    while at < len(sql):
+        piece = _PIECE["postgres"].match(sql, at)
+        assert piece is not None
+        match piece.lastgroup:
+            case "open":
+                return None
+            case "block":
+                try:
+                    at = _block_end(sql, at)
+                except SqlError:
+                    return None
+                continue
+            case "end" | "other":
+                for offset, character in enumerate(piece.group()):
+                    if character in stops:
+                        return at + offset
+        at = piece.end()
+    return None
+
+
 _PARAMETER = re.compile(r"\$[0-9]+")
 
 
-def apart(sql: str) -> str:
+def apart(sql: str, dialect: str = "postgres") -> str:
     """The same with a space after every $n: sqlglot takes `$1,$2` for the quote `$1,$ ...`."""
-    if not _PARAMETER.search(sql):
-        return sql
-    parts: list[str] = []
+    ends = _parameter_ends(sql, _PIECE[dialect])
+    return " ".join(sql[a:b] for a, b in itertools.pairwise([0, *ends, len(sql)]))
+
+
+def locate(error: TidemarkError, sql: str, dialect: str = "postgres") -> None:
+    """Say where in `sql` the error is, given where it is in its one statement, set `apart`.
+    Clients show that line, so nothing is said of one that has a secret in it."""
+    if _SECRET.search(sql):
+        error.position = None
+        return
+    if error.position is not None:
+        text = next(iter(split(sql, dialect)), sql)
+        for end in _parameter_ends(text, _PIECE[dialect]):
+            error.position -= end < error.position
+        error.position += max(sql.find(text), 0)
+    elif error.sqlstate in _ABOUT_NAMES and (named := _NAMED.search(error.message)):
+        error.at(_only_place_of(named[1].split(".")[0], sql, _PIECE[dialect]))
+
+
+_ABOUT_NAMES = ("42P01", "42703", "42704", "42809", "3F000", "3D000")
+_NAMED = re.compile(r'"(.+?)"')
+
+
+def _only_place_of(name: str, sql: str, pieces: re.Pattern[str]) -> int | None:
+    """Where an identifier stands, if that is one place only."""
+    found: list[int] = []
     at = 0
     while at < len(sql):
-        piece = _PARAMETER.match(sql, at) or _PIECE.match(sql, at)
+        piece = pieces.match(sql, at)
         assert piece is not None
-        block = piece.re is _PIECE and piece.lastgroup == "block"
-        end = _block_end(sql, at) if block else piece.end()
-        parts += [sql[at:end], " " if piece.re is _PARAMETER else ""]
-        at = end
-    return "".join(parts)
+        kind, text = piece.lastgroup, piece.group()
+        if (kind == "word" and text.lower() == name) or (
+            kind == "quoted" and text[1:-1].replace(2 * text[0], text[0]) == name
+        ):
+            found.append(at)
+        at = _block_end(sql, at) if kind == "block" else piece.end()
+    return found[0] if len(found) == 1 else None
+
+
+def _parameter_ends(sql: str, pieces: re.Pattern[str]) -> list[int]:
+    """Where each $n ends."""
+    found: list[int] = []
+    at = 0
+    while at < len(sql) and _PARAMETER.search(sql, at):
+        piece = _PARAMETER.match(sql, at) or pieces.match(sql, at)
+        assert piece is not None
+        block = piece.re is pieces and piece.lastgroup == "block"
+        at = _block_end(sql, at) if block else piece.end()
+        if piece.re is _PARAMETER:
+            found.append(at)
+    return found
 
 
 def _block_end(sql: str, start: int) -> int:

@@ -8,35 +8,54 @@ sqlglot. `_STATEMENTS` is the list of what a statement may begin with.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
-from tidemark.compute.sql.dialect import DIALECT, identifier, parse_tokens, tokenize
-from tidemark.control import lexer, parse_kafka
+from tidemark.compute.sql.dialect import DIALECT, identifier, parse_tokens
+from tidemark.control import (
+    alter,
+    comments,
+    indexes,
+    lexer,
+    parse_cluster,
+    parse_copy,
+    parse_cursor,
+    parse_hierarchy,
+    parse_kafka,
+    parse_role,
+)
 from tidemark.control import statements as s
-from tidemark.control.clauses import column_names, column_type, in_cluster, options
+from tidemark.control.checks import RETAIN
+from tidemark.control.clauses import as_of, column_names, column_type, in_cluster, options
 from tidemark.control.cursor import Cursor
 from tidemark.control.lexer import split
+from tidemark.control.parse_subscribe import parse_subscribe
+from tidemark.control.parse_webhook import create_webhook
+from tidemark.control.refresh import view_options
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import Column
 
 __all__ = ["parse", "split"]
 
 
-def parse(sql: str) -> s.Statement:
-    """The one statement in `sql` (a semicolon at its end is fine)."""
-    statements = split(sql)
+def parse(sql: str, dialect: str = "postgres") -> s.Statement:
+    """The one statement in `sql` (a semicolon at its end is fine), its queries in `dialect`."""
+    statements = split(sql, dialect)
     if len(statements) != 1:
         raise SqlError(f"expected one statement, found {len(statements)}")
-    return _parse(statements[0])
+    return _parse(statements[0], dialect)
 
 
-def _parse(sql: str) -> s.Statement:
-    quick = _quick_insert(sql)
+def _parse(sql: str, dialect: str) -> s.Statement:
+    quick = _quick_insert(sql) if dialect == "postgres" or "\\" not in sql else None
     if quick is not None:
         return quick
-    sql = lexer.apart(sql)
-    cursor = Cursor(sql, tokenize(sql))
+    sql = lexer.apart(sql, dialect)
+    cursor = Cursor(sql, dialect)
+    if dialect != "postgres" and not any(map(cursor.looking_at, _QUERYING)):
+        cursor = Cursor(sql)
     first = cursor.peek()
     word = first.text.upper().split()[0] if first else ""
     parser = _STATEMENTS.get(word)
@@ -75,8 +94,56 @@ def _create(cursor: Cursor) -> s.Statement:
         return parse_kafka.create_secret(cursor)
     if cursor.take("SINK"):
         return parse_kafka.create_sink(cursor)
+    if cursor.take("CLUSTER"):
+        return parse_cluster.create(cursor)
+    if cursor.take("DATABASE"):
+        return parse_hierarchy.create_database(cursor)
+    if cursor.take("SCHEMA"):
+        return parse_hierarchy.create_schema(cursor)
+    if cursor.take("INDEX"):
+        return indexes.parse_create(cursor, default=False)
+    if cursor.take("DEFAULT INDEX"):
+        return indexes.parse_create(cursor, default=True)
+    if cursor.looking_at("ROLE") or cursor.looking_at("USER"):
+        return parse_role.create(cursor)
     _refuse_kind(cursor, "CREATE")
     raise cursor.error()
+
+
+def _alter(cursor: Cursor) -> s.Statement:
+    cursor.expect("ALTER")
+    if cursor.looking_at("ROLE") or cursor.looking_at("USER"):
+        return parse_role.alter(cursor)
+    if cursor.find("OWNER TO") < len(cursor.tokens):
+        return parse_role.alter_owner(cursor)
+    if cursor.take("CLUSTER"):
+        return parse_cluster.alter(cursor)
+    if cursor.take("SECRET"):
+        return parse_kafka.alter_secret(cursor)
+    if cursor.take("SYSTEM"):
+        return _alter_system(cursor)
+    if cursor.take("SCHEMA"):
+        return parse_hierarchy.alter_schema(cursor)
+    if (found := alter.parse(cursor, _KINDS) or parse_hierarchy.move(cursor, _KINDS)) is not None:
+        return found
+    kind = cursor.next().text.upper()
+    cursor.at = len(cursor.tokens)
+    raise Unsupported(
+        f"this ALTER {kind} is not supported",
+        hint="supported: ALTER CLUSTER, ALTER CLUSTER REPLICA, ALTER SECRET, ALTER ROLE, ALTER SYSTEM,"
+        " and ALTER ... RENAME TO, SET SCHEMA, SET CLUSTER, SET (RETAIN HISTORY FOR '<interval>')"
+        " and OWNER TO",
+    )
+
+
+def _alter_system(cursor: Cursor) -> s.AlterSystem:
+    if cursor.one_of("SET", "RESET") == "RESET":
+        return s.AlterSystem(None if cursor.take("ALL") else _variable(cursor))
+    name = _variable(cursor)
+    cursor.one_of("=", "TO")
+    if name == "search_path":
+        return s.AlterSystem(name, parse_hierarchy.search_path(cursor))
+    return s.AlterSystem(name, _setting(cursor))
 
 
 def _refuse_kind(cursor: Cursor, verb: str) -> None:
@@ -84,14 +151,12 @@ def _refuse_kind(cursor: Cursor, verb: str) -> None:
     if kind is not None and kind.text.upper() in _NOT_YET:
         raise Unsupported(
             f"{verb} {kind.text.upper()} is not supported",
-            hint=f"supported: {verb} TABLE, SOURCE, VIEW, MATERIALIZED VIEW, CONNECTION, SECRET, SINK",
+            hint=f"supported: {verb} TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX, CONNECTION,"
+            " SECRET, SINK, CLUSTER, ROLE, DATABASE, SCHEMA",
         )
 
 
-_NOT_YET = frozenset(
-    "INDEX CLUSTER DATABASE SCHEMA ROLE USER TYPE FUNCTION SEQUENCE"
-    " UNIQUE TRIGGER EXTENSION".split()
-)
+_NOT_YET = frozenset("TYPE FUNCTION SEQUENCE UNIQUE TRIGGER EXTENSION".split())
 
 
 def _create_table(cursor: Cursor) -> s.CreateTable:
@@ -110,9 +175,14 @@ def _create_table(cursor: Cursor) -> s.CreateTable:
     for column in seen:
         if seen.count(column) > 1:
             raise SqlError(f'column "{column}" specified more than once', sqlstate="42701")
-    if cursor.peek() is not None:
-        raise Unsupported("options of CREATE TABLE are not supported", hint="leave them out")
-    return s.CreateTable(name, tuple(columns), if_not_exists, cursor.sql)
+    given = dict(options(cursor)) if cursor.take("WITH") else {}
+    retain = given.pop(RETAIN, None)
+    if given or cursor.peek() is not None:
+        raise Unsupported(
+            "options of CREATE TABLE other than RETAIN HISTORY are not supported",
+            hint="supported: WITH (RETAIN HISTORY FOR '<interval>')",
+        )
+    return s.CreateTable(name, tuple(columns), if_not_exists, cursor.sql, retain)
 
 
 _CONSTRAINTS = (
@@ -152,16 +222,18 @@ def _column(cursor: Cursor) -> Column:
     return Column(name, type_, nullable)
 
 
-def _create_source(cursor: Cursor) -> s.CreateSource | s.CreateKafkaSource:
+def _create_source(cursor: Cursor) -> s.Statement:
     if_not_exists = cursor.take("IF NOT EXISTS")
     name = cursor.name()
     cluster = in_cluster(cursor)
     cursor.expect("FROM")
     if cursor.take("KAFKA CONNECTION"):
         return parse_kafka.create_source(cursor, name, cluster, if_not_exists)
+    if cursor.take("WEBHOOK"):
+        return create_webhook(cursor, name, cluster, if_not_exists, _expression)
     if not cursor.take("LOAD GENERATOR"):
         raise Unsupported(
-            "only FROM KAFKA CONNECTION and FROM LOAD GENERATOR sources are supported",
+            "only FROM KAFKA CONNECTION, WEBHOOK and LOAD GENERATOR sources are supported",
             hint="e.g. CREATE SOURCE s FROM LOAD GENERATOR AUCTION",
         )
     generator = "key value" if cursor.take("KEY VALUE") else cursor.word()
@@ -188,14 +260,11 @@ def _create_materialized_view(cursor: Cursor, or_replace: bool) -> s.CreateMater
     name = cursor.name()
     columns = column_names(cursor)
     cluster = in_cluster(cursor)
-    if cursor.looking_at("WITH"):
-        raise Unsupported(
-            "options of CREATE MATERIALIZED VIEW are not supported", hint="leave WITH (...) out"
-        )
+    refresh, retain = view_options(cursor) if cursor.take("WITH") else ((), None)
     cursor.expect("AS")
     query = cursor.query()
     return s.CreateMaterializedView(
-        name, columns, query, cluster, if_not_exists, or_replace, cursor.sql
+        name, columns, query, cluster, if_not_exists, or_replace, cursor.sql, refresh, retain
     )
 
 
@@ -207,11 +276,22 @@ _KINDS: dict[str, s.ObjectKind] = {
     "CONNECTION": "connection",
     "SECRET": "secret",
     "SINK": "sink",
+    "INDEX": "index",
 }
 
 
-def _drop(cursor: Cursor) -> s.Drop:
+def _drop(cursor: Cursor) -> s.Statement:
     cursor.expect("DROP")
+    if cursor.take("CLUSTER"):
+        return parse_cluster.drop(cursor)
+    if cursor.looking_at("ROLE") or cursor.looking_at("USER"):
+        return parse_role.drop(cursor)
+    if cursor.looking_at("OWNED"):
+        return parse_role.drop_owned(cursor)
+    if cursor.take("DATABASE"):
+        return parse_hierarchy.drop_database(cursor)
+    if cursor.take("SCHEMA"):
+        return parse_hierarchy.drop_schemas(cursor)
     _refuse_kind(cursor, "DROP")
     kind = _KINDS[cursor.one_of(*_KINDS)]
     if_exists = cursor.take("IF EXISTS")
@@ -234,20 +314,42 @@ _LISTS = (
     "CONNECTIONS",
     "SECRETS",
     "SINKS",
+    "SUBSOURCES",
     "OBJECTS",
     "CLUSTERS",
+    "CLUSTER REPLICAS",
     "DATABASES",
     "SCHEMAS",
+    "ROLES",
+    "REGIONS",
+    "ACCOUNT",
 )
 
 
 def _show(cursor: Cursor) -> s.Statement:
+    shown = _shown(cursor)
+    if isinstance(shown, s.ShowObjects | s.ShowIndexes | s.ShowColumns):
+        if cursor.take("LIKE"):
+            return s.ShowMatching(shown, like=cursor.text())
+        if cursor.take("WHERE"):
+            return s.ShowMatching(shown, where=_expression(cursor))
+    return shown
+
+
+def _shown(cursor: Cursor) -> s.Statement:
     cursor.expect("SHOW")
+    if cursor.take("CREATE CLUSTER"):
+        return s.ShowCreateCluster(cursor.word())
     if cursor.take("CREATE"):
         return s.ShowCreate(_KINDS[cursor.one_of(*_KINDS)], cursor.name())
     if cursor.take("COLUMNS"):
         cursor.one_of("FROM", "IN")
         return s.ShowColumns(cursor.name())
+    if cursor.take("INDEXES"):
+        named = cursor.take("ON") or cursor.take("FROM") or cursor.take("IN")
+        return s.ShowIndexes(cursor.name() if named else None)
+    if cursor.take("PRIVILEGES"):
+        return parse_role.show_privileges(cursor)
     for words in _LISTS:
         if cursor.take(words):
             schema = cursor.name() if cursor.take("FROM") or cursor.take("IN") else None
@@ -278,9 +380,25 @@ def _set(cursor: Cursor) -> s.Statement:
         return s.SetVariable("timezone", _setting(cursor), local)
     if cursor.take("NAMES"):
         return s.SetVariable("client_encoding", _setting(cursor), local)
+    if cursor.take("ROLE"):
+        _ = cursor.take("=") or cursor.take("TO")
+        return s.SetVariable("role", _role(cursor), local)
+    if cursor.take("SCHEMA"):  # As the SQL standard says it.
+        _ = cursor.take("=") or cursor.take("TO")
+        return s.SetVariable("search_path", parse_hierarchy.search_path(cursor), local)
     name = _variable(cursor)
     cursor.one_of("=", "TO")
+    if name == "search_path":
+        return s.SetVariable(name, parse_hierarchy.search_path(cursor), local)
     return s.SetVariable(name, _setting(cursor), local)
+
+
+def _role(cursor: Cursor) -> str | None:
+    if cursor.take("DEFAULT"):
+        return None
+    token = cursor.peek()
+    is_text = token is not None and token.token_type == TokenType.STRING
+    return cursor.next().text if is_text else cursor.word()
 
 
 def _setting(cursor: Cursor) -> str | None:
@@ -331,12 +449,24 @@ def _commit(cursor: Cursor) -> s.Commit:
     return s.Commit()
 
 
-def _rollback(cursor: Cursor) -> s.Rollback:
+def _rollback(cursor: Cursor) -> s.Rollback | s.RollbackTo:
     cursor.one_of("ROLLBACK", "ABORT")
     _ = cursor.take("TRANSACTION") or cursor.take("WORK")
-    if cursor.looking_at("TO"):
-        raise Unsupported("savepoints are not supported", hint="ROLLBACK the whole transaction")
+    if cursor.take("TO"):
+        cursor.take("SAVEPOINT")
+        return s.RollbackTo(cursor.word())
     return s.Rollback()
+
+
+def _savepoint(cursor: Cursor) -> s.Savepoint:
+    cursor.expect("SAVEPOINT")
+    return s.Savepoint(cursor.word())
+
+
+def _release(cursor: Cursor) -> s.Release:
+    cursor.expect("RELEASE")
+    cursor.take("SAVEPOINT")
+    return s.Release(cursor.word())
 
 
 def _discard(cursor: Cursor) -> s.Discard:
@@ -353,91 +483,67 @@ def _deallocate(cursor: Cursor) -> s.Deallocate:
 # Reading ----------------------------------------------------------------------------------------
 
 
+_BEFORE_AS_OF = ("WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "OFFSET", "UNION", "JOIN")
+
+
 def _select(cursor: Cursor) -> s.Select:
     query = cursor.query("AS OF")
-    return s.Select(query, _as_of(cursor))
+    found = s.Select(query, as_of(cursor))
+    if found.as_of is not None and any(map(cursor.looking_at, _BEFORE_AS_OF)):
+        raise SqlError(cursor.error().message, hint="AS OF comes at the end of the query")
+    return found
 
 
-def _as_of(cursor: Cursor) -> s.AsOf | None:
-    if not cursor.take("AS OF"):
-        return None
-    at_least = cursor.take("AT LEAST")
-    return s.AsOf(cursor.integer(), at_least)
+def _rows(cursor: Cursor) -> s.Select | s.Subscribe:
+    """The query of a COPY or a cursor."""
+    return parse_subscribe(cursor) if cursor.looking_at("SUBSCRIBE") else _select(cursor)
 
 
-def _subscribe(cursor: Cursor) -> s.Subscribe:
-    cursor.expect("SUBSCRIBE")
-    cursor.take("TO")
-    name, query = None, None
-    if cursor.take("("):
-        query = cursor.query()
-        cursor.expect(")")
-    else:
-        name = cursor.name()
-    known = {"snapshot": "true", "progress": "false"}
-    if cursor.take("WITH"):
-        for option, value in options(cursor):
-            if option not in known or value.lower() not in ("true", "false", "on", "off"):
-                raise Unsupported(
-                    f"SUBSCRIBE option {option.upper()} = {value} is not supported",
-                    hint="supported: SNAPSHOT and PROGRESS, each true or false",
-                )
-            known[option] = "true" if value.lower() in ("true", "on") else "false"
-    as_of = _as_of(cursor)
-    up_to = cursor.integer() if cursor.take("UP TO") else None
-    for words in ("ENVELOPE", "WITHIN TIMESTAMP"):
-        if cursor.looking_at(words):
-            raise Unsupported(f"SUBSCRIBE ... {words} is not supported", hint="leave it out")
-    snapshot, progress = known["snapshot"] == "true", known["progress"] == "true"
-    return s.Subscribe(name, query, snapshot, progress, as_of, up_to)
+def _prepared(cursor: Cursor) -> s.Statement:
+    """What PREPARE may prepare."""
+    token = cursor.peek()
+    word = token.text.upper() if token else ""
+    if word not in _PREPARED:
+        raise cursor.error()
+    return _STATEMENTS[word](cursor)
 
 
-def _copy(cursor: Cursor) -> s.CopyTo:
-    cursor.expect("COPY")
-    if cursor.take("("):
-        statement = _subscribe(cursor) if cursor.looking_at("SUBSCRIBE") else _select(cursor)
-        cursor.expect(")")
-    else:
-        statement = _select_all(cursor)
-    if cursor.looking_at("FROM"):
-        raise Unsupported("COPY ... FROM is not supported", hint="use INSERT")
-    if cursor.looking_at("TO") and not cursor.looking_at("TO STDOUT"):
-        raise Unsupported("COPY to a file or program is not supported", hint="use TO STDOUT")
-    cursor.expect("TO STDOUT")
-    if cursor.peek() is not None:
-        raise Unsupported("options of COPY are not supported", hint="leave WITH (...) out")
-    return s.CopyTo(statement)
+_PREPARED = ("SELECT", "VALUES", "WITH", "TABLE", "(", "SUBSCRIBE", "INSERT", "UPDATE", "DELETE")
 
 
-def _select_all(cursor: Cursor) -> s.Select:
-    """`COPY t` and `COPY t (a, b)`: a query of the relation's columns."""
-    parts = cursor.name()
-    columns = column_names(cursor)
-    listed = ", ".join(_quoted(column) for column in columns) or "*"
-    sql = f"SELECT {listed} FROM {'.'.join(_quoted(part) for part in parts)}"
-    return s.Select(s.Query(parse_tokens(tokenize(sql), sql), sql))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _verify(cursor: Cursor) -> s.Verify:
+    cursor.expect("VERIFY")
+    cursor.take("MATERIALIZED VIEW")
+    return s.Verify(cursor.name(), as_of(cursor))
 
 
 def _explain(cursor: Cursor) -> s.Explain:
     cursor.expect("EXPLAIN")
-    stage: s.ExplainStage = "optimized plan"
-    for words in ("OPTIMIZED PLAN", "DELTA PLAN", "PHYSICAL PLAN", "TIMESTAMP"):
-        if cursor.take(words):
-            stage = words.lower()  # pyright: ignore[reportAssignmentType]
+    stage: s.ExplainStage = "plan"
+    stages = get_args(s.ExplainStage)
+    for known in stages:
+        if cursor.take(known.upper()):
+            stage = known
             break
     else:
         if cursor.looking_at("ANALYZE") or cursor.looking_at("("):
-            raise Unsupported("EXPLAIN options are not supported", hint="use EXPLAIN query")
+            raise Unsupported(
+                "EXPLAIN options are not supported",
+                hint=f"use EXPLAIN query, or one of: {', '.join(each.upper() for each in stages)}",
+            )
+    as_json = cursor.take("AS") and cursor.one_of("TEXT", "JSON") == "JSON"
     cursor.take("FOR")
-    if cursor.take("MATERIALIZED VIEW"):
-        return s.Explain(stage, None, "materialized view", cursor.name())
-    if cursor.take("VIEW"):
-        return s.Explain(stage, None, "view", cursor.name())
-    return s.Explain(stage, cursor.query(), None, None)
+    for kind in ("materialized view", "view", "index"):
+        if cursor.take(kind.upper()):
+            return s.Explain(stage, None, kind, cursor.name(), as_json)
+    if cursor.looking_at("CREATE"):
+        create = _create(cursor)
+        if not isinstance(create, s.CreateView | s.CreateMaterializedView):
+            raise Unsupported(
+                "EXPLAIN explains queries and views", hint="EXPLAIN CREATE MATERIALIZED VIEW ..."
+            )
+        return s.Explain(stage, None, None, None, as_json, create)
+    return s.Explain(stage, cursor.query(), None, None, as_json)
 
 
 # Writing ----------------------------------------------------------------------------------------
@@ -481,7 +587,7 @@ def _quick_insert(sql: str) -> s.Insert | None:
     if rows is None:
         return None
     head = sql[:at]
-    cursor = Cursor(head, tokenize(head))
+    cursor = Cursor(head)
     table, columns = _insert_head(cursor)
     cursor.end()
     return s.Insert(table, columns, None, rows)
@@ -509,7 +615,8 @@ def _update(cursor: Cursor) -> s.Update:
     for name in names:
         if names.count(name) > 1:
             raise SqlError(f'multiple assignments to same column "{name}"')
-    return s.Update(table, alias, tuple(assignments), _where(cursor, "UPDATE ... FROM"))
+    source, where = _source(cursor, "FROM"), _where(cursor)
+    return s.Update(table, alias, tuple(assignments), where, source)
 
 
 def _delete(cursor: Cursor) -> s.Delete:
@@ -520,12 +627,43 @@ def _delete(cursor: Cursor) -> s.Delete:
     ):
         cursor.take("AS")
         alias = cursor.word()
-    return s.Delete(table, alias, _where(cursor, "DELETE ... USING"))
+    source, where = _source(cursor, "USING"), _where(cursor)
+    return s.Delete(table, alias, where, source)
 
 
-def _where(cursor: Cursor, other: str) -> exp.Expr | None:
-    if cursor.looking_at("FROM") or cursor.looking_at("USING"):
-        raise Unsupported(f"{other} is not supported", hint="use a condition on the table alone")
+def _truncate(cursor: Cursor) -> s.Truncate:
+    cursor.expect("TRUNCATE")
+    cursor.take("TABLE")
+    table = cursor.name()
+    if cursor.looking_at(","):
+        raise Unsupported(
+            "TRUNCATE of several tables is not supported", hint="BEGIN, TRUNCATE each, and COMMIT"
+        )
+    _ = cursor.take("CONTINUE IDENTITY") or cursor.take("RESTART IDENTITY")
+    _ = cursor.take("RESTRICT") or cursor.take("CASCADE")  # Nothing refers to its rows.
+    return s.Truncate(table)
+
+
+def _source(cursor: Cursor, word: str) -> exp.Select | None:
+    """What stands in the FROM of an UPDATE or the USING of a DELETE."""
+    if not cursor.take(word):
+        return None
+    end = cursor.find("WHERE", "RETURNING")
+    if end == cursor.at:
+        raise cursor.error()
+    select = DIALECT.tokenize("SELECT 1 FROM")
+    tree = parse_tokens([*select, *cursor.tokens[cursor.at : end]], cursor.sql)
+    if not isinstance(tree, exp.Select) or set(_given(tree)) - {"expressions", "from_", "joins"}:
+        raise cursor.error()
+    cursor.at = end
+    return tree
+
+
+def _given(tree: exp.Expr) -> list[str]:
+    return [name for name, value in tree.args.items() if value]
+
+
+def _where(cursor: Cursor) -> exp.Expr | None:
     where = _expression(cursor, "RETURNING") if cursor.take("WHERE") else None
     if cursor.looking_at("RETURNING"):
         raise Unsupported("RETURNING is not supported", hint="SELECT the rows instead")
@@ -537,8 +675,7 @@ def _expression(cursor: Cursor, *stops: str) -> exp.Expr:
     end = cursor.find(*stops)
     if end == cursor.at:
         raise cursor.error()
-    select = DIALECT.tokenize("SELECT")
-    tree = parse_tokens([*select, *cursor.tokens[cursor.at : end]], cursor.sql)
+    tree = cursor.tree(end, before="SELECT")
     if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or tree.args.get("from_"):
         raise cursor.error()
     expression = tree.expressions[0]
@@ -548,10 +685,17 @@ def _expression(cursor: Cursor, *stops: str) -> exp.Expr:
     return expression
 
 
+_QUERYING = (
+    *_PREPARED,
+    *("EXPLAIN", "COPY", "DECLARE", "PREPARE"),
+    *("CREATE VIEW", "CREATE OR REPLACE VIEW"),
+    *("CREATE MATERIALIZED VIEW", "CREATE OR REPLACE MATERIALIZED VIEW"),
+)
+"""What may have a query in it; in all else, text is quoted as we do."""
+
 _NO_STATEMENTS = frozenset(
-    "ALTER ANALYZE CALL CHECKPOINT CLOSE CLUSTER COMMENT DECLARE DO EXECUTE FETCH GRANT LISTEN LOCK"
-    " MERGE MOVE NOTIFY PREPARE REFRESH REINDEX RELEASE REVOKE SAVEPOINT TRUNCATE UNLISTEN VACUUM"
-    " VERIFY".split()
+    "ANALYZE CALL CHECKPOINT CLUSTER DO LISTEN LOCK MERGE MOVE NOTIFY REFRESH"
+    " REINDEX UNLISTEN VACUUM".split()
 )
 """What exists elsewhere, or one day here: not a syntax error."""
 
@@ -561,14 +705,23 @@ _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "WITH": _select,
     "TABLE": _select,
     "(": _select,
-    "SUBSCRIBE": _subscribe,
+    "SUBSCRIBE": parse_subscribe,
     "EXPLAIN": _explain,
-    "COPY": _copy,
+    "VERIFY": _verify,
+    "COPY": lambda cursor: parse_copy.copy(cursor, _rows),
+    "DECLARE": lambda cursor: parse_cursor.declare(cursor, _rows),
+    "FETCH": parse_cursor.fetch,
+    "CLOSE": parse_cursor.close,
+    "PREPARE": lambda cursor: parse_cursor.prepare(cursor, _prepared),
+    "EXECUTE": parse_cursor.execute,
     "INSERT": _insert,
     "UPDATE": _update,
     "DELETE": _delete,
+    "TRUNCATE": _truncate,
     "CREATE": _create,
     "DROP": _drop,
+    "ALTER": _alter,
+    "COMMENT": lambda cursor: comments.parse(cursor, _KINDS),
     "SHOW": _show,
     "SET": _set,
     "RESET": _reset,
@@ -578,6 +731,11 @@ _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "END": _commit,
     "ROLLBACK": _rollback,
     "ABORT": _rollback,
+    "SAVEPOINT": _savepoint,
+    "RELEASE": _release,
     "DISCARD": _discard,
     "DEALLOCATE": _deallocate,
+    "GRANT": parse_role.grant,
+    "REVOKE": parse_role.revoke,
+    "REASSIGN": parse_role.reassign,
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sqlglot.tokenizer_core import TokenType
 
 from tidemark.control import statements as s
@@ -32,20 +35,35 @@ INCLUDED = ("PARTITION", "OFFSET", "TIMESTAMP", "HEADERS")
 
 
 def create_secret(cursor: Cursor) -> s.CreateSecret:
-    try:
+    with _discreet("CREATE SECRET"):
         if_not_exists = cursor.take("IF NOT EXISTS")
         name = cursor.name()
         cursor.expect("AS")
         before = cursor.at
         value = _string(cursor)
         cursor.end()
-    except SqlError:
-        # The usual message quotes the statement, and so perhaps the secret.
-        raise SqlError(
-            "syntax error in CREATE SECRET", hint="CREATE SECRET name AS 'the value'"
-        ) from None
     shown = f"{cursor.sql[: cursor.tokens[before].start].rstrip()} '***'"
     return s.CreateSecret(name, value, if_not_exists, shown)
+
+
+def alter_secret(cursor: Cursor) -> s.AlterSecret:
+    with _discreet("ALTER SECRET"):
+        name = cursor.name()
+        cursor.expect("AS")
+        value = _string(cursor)
+        cursor.end()
+    return s.AlterSecret(name, value)
+
+
+@contextmanager
+def _discreet(statement: str) -> Iterator[None]:
+    """The usual message quotes the statement, and so perhaps the secret."""
+    try:
+        yield
+    except SqlError:
+        raise SqlError(
+            f"syntax error in {statement}", hint=f"{statement} name AS 'the value'"
+        ) from None
 
 
 def create_connection(cursor: Cursor) -> s.CreateConnection:

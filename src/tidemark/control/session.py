@@ -1,31 +1,42 @@
 """One client's session: statements in, results out, with transactions and settings.
 
-A transaction reads at one timestamp, or it writes: it takes the first statement's side and keeps
-to it (reading one's own uncommitted writes is not offered, so it is refused, not got wrong).
-Writes are kept until COMMIT and then happen at one time, all of them or none. A statement outside
-a transaction is a transaction of its own.
+What a transaction is, and what it may do, says `transaction.py`. A statement outside of one is a
+transaction of its own; several that are sent at once are one together, which the wire begins and
+ends (`begin_implicit`, `end_implicit`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
+from structlog.contextvars import bound_contextvars
 
 from tidemark.compute.expr import Lit
-from tidemark.compute.literals import UNKNOWN, typed
-from tidemark.compute.plan import Constant, Plan
+from tidemark.compute.literals import UNKNOWN
+from tidemark.compute.peek import at_time
+from tidemark.compute.plan import Plan
 from tidemark.compute.sql import count_parameters, plan_query
-from tidemark.control import ddl, dml, show
+from tidemark.control import ddl, parameters, points, privileges, show, writes
 from tidemark.control import statements as s
-from tidemark.control.coordinator import DATABASE, Coordinator
+from tidemark.control.activity import Ran
+from tidemark.control.aside import LARGE, size_of
+from tidemark.control.coordinator import Coordinator
+from tidemark.control.cursors import Cursors
+from tidemark.control.envelope import envelope_of
+from tidemark.control.explained import columns_of, explained
+from tidemark.control.hierarchy import no_database
+from tidemark.control.identity import Acting, Identity
+from tidemark.control.lexer import locate
+from tidemark.control.names import Names
 from tidemark.control.parse import parse, split
+from tidemark.control.pg.engine import CatalogQuery
+from tidemark.control.pg.session import Asking
 from tidemark.control.pgwire import (
     Copy,
-    Deallocate,
     Done,
     Notice,
     Param,
@@ -34,37 +45,26 @@ from tidemark.control.pgwire import (
     Statement,
     TransactionStatus,
 )
-from tidemark.control.subscribe import subscribe, subscribe_columns
+from tidemark.control.pgwire.kept import Statements
+from tidemark.control.qualify import qualified
+from tidemark.control.subscribe import subscribable, subscribe_query
+from tidemark.control.system_settings import check_memory, session_variables
+from tidemark.control.transaction import Transaction
 from tidemark.control.values import constant_table, folded, table_rows
-from tidemark.control.variables import ISOLATION, Variables, timeout_seconds
+from tidemark.control.variables import ISOLATION, behind_ms, timeout_seconds
+from tidemark.control.verify import verified_view, verify, verify_columns
 from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
-from tidemark.persist import DIFF
 from tidemark.storage.tables import Write
-from tidemark.types import TEXT, Column, SqlType, type_named
+from tidemark.types import TEXT, Column
+from tidemark.units import byte_size
 
-_OIDS = {
-    type_named(name).oid: type_named(name)
-    for name in (
-        "boolean",
-        "smallint",
-        "integer",
-        "bigint",
-        "double precision",
-        "date",
-        "timestamp",
-        "timestamptz",
-        "numeric",
-        "bytea",
-        "jsonb",
-    )
-}
 TOO_DEEP = SqlError(
     "the statement is nested too deeply",
     hint="split it up, or put the values into a table",
     sqlstate="54001",
 )
 
-_TEXT_OIDS = (25, 1043, 1042, 19)
+T = TypeVar("T")
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -74,20 +74,8 @@ class Prepared(msgspec.Struct, frozen=True):
     param_oids: tuple[int, ...]
     columns: tuple[Column, ...] | None
     statement: s.Statement
-
-
-class Transaction:
-    """An open transaction block: its side, its timestamp or its writes, and its lock."""
-
-    def __init__(self, *, read_only: bool):
-        self.read_only = read_only
-        self.side: Literal["read", "write"] | None = None
-        self.as_of: int | None = None
-        self.hold: int | None = None
-        self.writes: list[Write] = []
-        self.exclusive = AsyncExitStack()
-        self.is_exclusive = False
-        self.failed = False
+    dialect: str = "postgres"
+    remembered: points.Remembered = msgspec.field(default_factory=points.Remembered)
 
 
 class Session:
@@ -96,56 +84,102 @@ class Session:
     def __init__(
         self, coordinator: Coordinator, *, user: str, database: str, options: dict[str, str]
     ):
-        if database != DATABASE:
-            raise SqlError(
-                f'database "{database}" does not exist',
-                hint=f"connect to {DATABASE}",
-                sqlstate="3D000",
-            )
         self.coordinator = coordinator
-        self.user = user
-        self.variables = Variables(options)
-        self._transaction: Transaction | None = None
+        self.identity = Identity(coordinator.catalog, user)
+        self.pid = 0
+        self.variables = session_variables(coordinator, options, self.identity.settings)
+        self._names: Names | None = None
+        self._size = 0
+        self._set_database(database)
+        self._set_cluster(self.variables.get("cluster"))
+        if not self.acting.is_superuser:
+            self.variables.changed["is_superuser"] = "off"
+        self.variables.settle()
+        self.statements: dict[str, Statement | None] = Statements()
+        self._cursors = Cursors()
+        self.transaction: Transaction | None = None
         self._notices: list[Notice] = []
+        self._who = coordinator.activity.connected(user, self.variables)
+        self._ran: Ran | None = None
 
     # pgwire's side.
 
     @property
     def transaction_status(self) -> TransactionStatus:
-        if self._transaction is None:
+        if self.transaction is None:
             return "I"
-        return "E" if self._transaction.failed else "T"
+        return "E" if self.transaction.failed else "T"
 
-    def split(self, sql: str) -> list[str]:
-        return split(sql)
+    @property
+    def idle_seconds(self) -> float | None:
+        # An open transaction locks nothing, but what it reads at is kept from compaction.
+        which = "idle_session_timeout"
+        if self.transaction is not None:
+            which = "idle_in_transaction_session_timeout"
+        return timeout_seconds(self.variables.get(which)) or None
+
+    async def split(self, sql: str) -> list[str]:
+        self._size = len(sql)
+        dialect = self.dialect
+        return await self.aside(lambda: split(sql, dialect))
 
     async def prepare(self, sql: str, param_oids: tuple[int, ...]) -> Prepared:
-        try:
-            return self._prepare(sql, param_oids)
-        except RecursionError:
-            await self._let_go()
-            raise TOO_DEEP from None
-        except TidemarkError:
-            await self._let_go()
-            raise
+        def prepared() -> Prepared:
+            return self._prepare(parse(sql, self.dialect), sql, param_oids)
 
-    def _prepare(self, sql: str, param_oids: tuple[int, ...]) -> Prepared:
-        statement = parse(sql)
+        self._size = len(sql)
+        try:
+            return prepared() if self._size < LARGE else await self.guarded(self.aside(prepared))
+        except (RecursionError, TidemarkError) as error:
+            self.coordinator.activity.refused()
+            await self._let_go()
+            if not isinstance(error, TidemarkError):
+                raise TOO_DEEP from None
+            locate(error, sql, self.dialect)
+            raise error from None
+
+    def _prepare(self, statement: s.Statement, sql: str, param_oids: tuple[int, ...]) -> Prepared:
         self._check_usable(statement)
-        count = max((count_parameters(tree) for tree in _trees(statement)), default=0)
+        trees = parameters.trees(statement)
+        count = max((count_parameters(tree) for tree in trees), default=0)
         given = (*param_oids, *([0] * (count - len(param_oids))))
-        params = tuple(Lit(None, _OIDS.get(oid, UNKNOWN)) for oid in given)
+        if not all(given):
+            said = parameters.said_types(trees, self._targets(qualified(statement, self.names)))
+            given = tuple(oid or said.get(number, 0) for number, oid in enumerate(given, 1))
+        params = tuple(Lit(None, parameters.TYPES.get(oid, UNKNOWN)) for oid in given)
         columns = self._columns(statement, params)
-        return Prepared(sql, tuple(oid or TEXT.oid for oid in given), columns, statement)
+        oids = tuple(oid or TEXT.oid for oid in given)
+        return Prepared(sql, oids, columns, statement, self.dialect)
 
     async def execute(self, statement: Statement, params: tuple[Param, ...]) -> Result:
         assert isinstance(statement, Prepared)
+        activity = self.coordinator.activity
+        ran = activity.began(self._who, statement.statement, statement.sql, has_params=bool(params))
+        self._ran = ran
+        try:
+            with bound_contextvars(session=self._who.id, statement=ran.id):
+                return activity.returned(ran, await self._execute_in_time(statement, params))
+        except BaseException as error:
+            activity.ended(ran, error)
+            if isinstance(error, TidemarkError):
+                if isinstance(statement.statement, s.ExecutePrepared):
+                    error.position = None  # What it runs is not what the client has just sent.
+                else:
+                    locate(error, statement.sql, statement.dialect)
+            raise
+
+    async def _execute_in_time(self, statement: Prepared, params: tuple[Param, ...]) -> Result:
         self._check_usable(statement.statement)
-        literals = tuple(_literal(param) for param in params)
+        literals = tuple(parameters.literal(param) for param in params)
+        self._size = size_of(statement.sql, literals)
+        return await self.guarded(points.run(self, statement, literals))
+
+    async def guarded(self, work: Awaitable[T]) -> T:
+        """Run a statement, or a part of it, under its time limit; one that fails lets go."""
         seconds = timeout_seconds(self.variables.get("statement_timeout"))
         try:
             async with asyncio.timeout(seconds or None):
-                return await self._execute(statement.statement, literals)
+                return await work
         except TimeoutError as error:
             await self._let_go()
             raise Cancelled("canceling statement due to statement timeout") from error
@@ -156,9 +190,24 @@ class Session:
             await self._let_go()
             raise
 
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Do what takes as long as the statement is: if that is large, not on the event loop."""
+        return work() if self._size < LARGE else await self.coordinator.aside.run(work)
+
+    def begin_implicit(self) -> None:
+        if self.transaction is None:
+            self._start(Transaction(implicit=True))
+
+    async def end_implicit(self) -> None:
+        if self.transaction is not None and self.transaction.implicit:
+            await self.guarded(self._finish())
+
+    def cursor_columns(self, name: str) -> tuple[Column, ...] | None:
+        return self._cursors.columns(name)
+
     def fail(self) -> None:
-        if self._transaction is not None:
-            self._transaction.failed = True
+        if self.transaction is not None:
+            self.transaction.failed = True
 
     def notices(self) -> list[Notice]:
         found, self._notices = self._notices, []
@@ -169,43 +218,78 @@ class Session:
         return found
 
     async def close(self) -> None:
+        self.coordinator.activity.left(self._who)
         await self._end_transaction(committed=False)
+        await self._cursors.close_all()
 
     def notice(self, message: str, *, hint: str | None = None) -> None:
         self._notices.append(Notice(message=message, hint=hint))
 
     # Statements.
 
+    @property
+    def acting(self) -> Acting:
+        """The role that statements run for."""
+        return self.identity.acting(self.variables)
+
     async def _execute(self, statement: s.Statement, params: tuple[Lit, ...]) -> Result:
+        statement = qualified(statement, self.names)
+        await self.aside(lambda: privileges.check(self, statement, params))
         match statement:
             case s.Select():
                 return await self._select(statement, params)
             case s.CopyTo(statement=s.Select() as select):
                 rows = await self._select(select, params)
-                return Copy(rows.columns, rows.batches)
+                return Copy(rows.columns, rows.batches, statement.options)
             case s.CopyTo(statement=s.Subscribe() as subscription):
-                rows = self._subscribe(subscription)
-                return Copy(rows.columns, rows.batches)
+                rows = await self._subscribe(subscription, params)
+                return Copy(rows.columns, rows.batches, statement.options)
+            case s.CopyFrom():
+                return writes.copy_from(self, statement)
+            case s.Declare():
+                return await self._declare(statement, params)
+            case s.Fetch(name=name, count=count, timeout=timeout):
+                return self._cursors.fetch(name, count, timeout)
+            case s.CloseCursor(name=None):
+                await self._cursors.close_all()
+                return Done("CLOSE CURSOR ALL")
+            case s.CloseCursor(name=str(name)):
+                await self._cursors.close(name)
+                return Done("CLOSE CURSOR")
+            case s.Prepare():
+                return await self._prepare_named(statement)
+            case s.ExecutePrepared():
+                return await self._execute_prepared(statement, params)
             case s.Subscribe():
-                return self._subscribe(statement)
-            case s.Insert() | s.Update() | s.Delete():
-                return await self._write(statement, params)
+                return await self._subscribe(statement, params)
+            case s.Insert() | s.Update() | s.Delete() | s.Truncate():
+                return await writes.write(self, statement, params)
             case s.Begin(modes=modes):
                 return self._begin(modes)
             case s.Commit():
                 return await self._commit()
             case s.Rollback():
-                if self._transaction is None:
+                if self.transaction is None or self.transaction.implicit:
                     self.notice("there is no transaction in progress")
                 await self._end_transaction(committed=False)
                 return Done("ROLLBACK")
+            case s.Savepoint() | s.Release() | s.RollbackTo():
+                return self._savepoint(statement)
             case s.SetVariable(name="transaction", value=modes, local=local):
                 self._set_modes(modes or "", local=local)
                 return Done("SET")
-            case s.SetVariable(local=True) if self._transaction is None:
+            case s.SetVariable(local=True) if self.transaction is None:
                 self.notice("SET LOCAL has no effect outside a transaction block")
                 return Done("SET")
+            case s.SetVariable(name="cluster", value=str(value), local=local):
+                self._set_cluster(value, local=local)
+                return Done("SET")
+            case s.SetVariable(name="database", value=str(value), local=local):
+                self._set_database(value, local=local)
+                return Done("SET")
             case s.SetVariable(name=name, value=value, local=local):
+                if name == "role":
+                    self.identity.check(value)
                 self.variables.set(name, value, local=local)
                 return Done("SET")
             case s.ResetVariable(name=name):
@@ -214,222 +298,381 @@ class Session:
             case s.Discard(what=what) if what != "all":
                 return Done(f"DISCARD {what.upper()}")  # There is nothing of that kind.
             case s.Discard():
-                if self._transaction is not None:
+                if self.transaction is not None:
                     raise SqlError(
                         "DISCARD ALL cannot run inside a transaction block", sqlstate="25001"
                     )
                 self.variables.reset(None)
-                return Deallocate(None, "DISCARD ALL")
-            case s.Deallocate(name=name):
-                return Deallocate(name)
+                self.statements.clear()
+                await self._cursors.close_all()
+                return Done("DISCARD ALL")
+            case s.Deallocate(name=None):
+                self.statements.clear()
+                return Done("DEALLOCATE ALL")
+            case s.Deallocate(name=str(name)):
+                self._named(name)
+                del self.statements[name]
+                return Done("DEALLOCATE")
             case s.ShowVariable():
                 return show.variable(self.variables, statement)
+            case s.Verify():
+                return await self._verify(statement)
             case s.Explain():
-                return self._explain(statement, params)
-            case s.ShowObjects() | s.ShowColumns() | s.ShowCreate():
-                return show.run(self.coordinator, statement)
+                return await self._explain(statement, params)
+            case _ if isinstance(statement, s.Show):
+                return show.run(self.coordinator, statement, self.names)
             case _:
-                if self._transaction is not None:
+                await self.end_implicit()  # What came before it happens before it.
+                if self.transaction is not None:
                     raise SqlError(
                         "a transaction block cannot contain CREATE or DROP",
                         hint="COMMIT or ROLLBACK first",
                         sqlstate="25001",
                     )
-                return await ddl.run(self, statement)
+                # One that is cancelled is not left half done: nobody waits for it, that is all.
+                return await asyncio.shield(asyncio.ensure_future(ddl.run(self, statement)))
 
     def _columns(
         self, statement: s.Statement, params: tuple[Lit, ...]
     ) -> tuple[Column, ...] | None:
         """What the statement will return, without running it."""
+        statement = qualified(statement, self.names)
         match statement:
-            case s.Select(query=query):
-                return self._plan(query, params).columns
+            case s.Select():
+                return self._read(statement, params).columns
             case s.Subscribe():
-                item = self._subscribed(statement)
-                return subscribe_columns(item, progress=statement.progress)
+                plan = self._subscribed(statement, params)
+                return envelope_of(statement, plan.columns).columns
+            case s.Verify():
+                return verify_columns(verified_view(self.coordinator, statement.name))
             case s.ShowVariable():
                 return show.variable(self.variables, statement).columns
-            case s.ShowObjects() | s.ShowColumns() | s.ShowCreate():
-                return show.run(self.coordinator, statement).columns
+            case _ if isinstance(statement, s.Show):
+                return show.run(self.coordinator, statement, self.names).columns
             case s.Explain():
-                return (Column("plan", TEXT),)
+                return columns_of(statement)
+            case s.Fetch(name=name):
+                return self._cursors.named(name).columns
+            case s.ExecutePrepared(name=name):
+                named = self._named(name)
+                return None if named is None else named.columns
             case _:
                 return None
+
+    def _targets(self, statement: s.Statement) -> tuple[Column, ...]:
+        """The columns into which an INSERT's values go."""
+        if not isinstance(statement, s.Insert):
+            return ()
+        columns = self.coordinator.writable(statement.table).columns
+        named = {column.name: column for column in columns}
+        return tuple(named[n] for n in statement.columns if n in named) or columns
+
+    # What has a name.
+
+    async def _declare(self, statement: s.Declare, params: tuple[Lit, ...]) -> Done:
+        if self.transaction is None and not statement.hold:
+            raise SqlError(
+                "DECLARE CURSOR can only be used in transaction blocks",
+                hint="BEGIN first, or declare it WITH HOLD",
+                sqlstate="25P01",
+            )
+        self._cursors.check_free(statement.name)
+        live = isinstance(statement.statement, s.Subscribe)
+        if isinstance(statement.statement, s.Subscribe):
+            rows = await self._subscribe(statement.statement, params)
+        else:
+            rows = await self._select(statement.statement, params)
+        self._cursors.declare(
+            statement.name, rows, live=live, hold=statement.hold, binary=statement.binary
+        )
+        if self.transaction is None:
+            await self._cursors.end_transaction(committed=True)
+        return Done("DECLARE CURSOR")
+
+    async def _prepare_named(self, statement: s.Prepare) -> Done:
+        if statement.name in self.statements:
+            raise SqlError(
+                f'prepared statement "{statement.name}" already exists', sqlstate="42P05"
+            )
+        oids = tuple(type_.oid for type_ in statement.types)
+        self.statements[statement.name] = await self.aside(
+            lambda: self._prepare(statement.statement, statement.sql, oids)
+        )
+        return Done("PREPARE")
+
+    async def _execute_prepared(
+        self, statement: s.ExecutePrepared, params: tuple[Lit, ...]
+    ) -> Result:
+        prepared = self._named(statement.name)
+        if prepared is None:
+            raise SqlError(f'prepared statement "{statement.name}" is empty', sqlstate="26000")
+        self._check_usable(prepared.statement)
+        arguments: tuple[Lit, ...] = ()
+        if statement.arguments is not None:
+            constant = folded(self._plan(statement.arguments, params))
+            if constant is None:
+                raise Unsupported(
+                    "an argument of EXECUTE must be a literal", hint="compute it before"
+                )
+            (arguments,) = constant.rows  # pyright: ignore[reportAssignmentType] (literals only)
+        if len(arguments) != len(prepared.param_oids):
+            raise SqlError(
+                f'wrong number of parameters for prepared statement "{statement.name}": '
+                f"expected {len(prepared.param_oids)}, got {len(arguments)}"
+            )
+        given = tuple(
+            parameters.argument(argument, oid)
+            for argument, oid in zip(arguments, prepared.param_oids, strict=True)
+        )
+        self._size = size_of(prepared.sql, given)
+        return await self._execute(prepared.statement, given)
+
+    def _named(self, name: str) -> Prepared | None:
+        if name not in self.statements:
+            raise SqlError(f'prepared statement "{name}" does not exist', sqlstate="26000")
+        prepared = self.statements[name]
+        assert prepared is None or isinstance(prepared, Prepared)
+        return prepared
 
     # Reads.
 
     async def _select(self, statement: s.Select, params: tuple[Lit, ...]) -> Rows:
-        plan = self._plan(statement.query, params)
-        self._take_side("read")
-        as_of = self._read_at(plan, statement.as_of)
-        constant = folded(plan)
+        plan = await self.aside(lambda: self._read(statement, params))
+        if isinstance(plan, CatalogQuery):
+            # It sides with nobody: what there is has no history to read at one time.
+            if self._ran is not None:
+                self._ran.of_catalog = True
+            return table_rows(*await plan.run(max_bytes=self.max_result_size))
+        as_of, changes = await self.read_at(plan, statement.as_of)
+        constant = await self.aside(lambda: folded(at_time(plan, as_of)))
         if constant is not None:
             return table_rows(plan.columns, constant_table(constant, plan.columns))
-        table = await self.coordinator.peek(plan, as_of)
+        check_memory(self.coordinator)
+        table = await self.coordinator.peek(
+            plan,
+            as_of,
+            cluster=self.cluster,
+            max_bytes=self.max_result_size,
+            changes=changes,
+            database=self.database,
+        )
         return table_rows(plan.columns, table)
 
-    def _plan(self, query: s.Query, params: tuple[Lit, ...]) -> Plan:
-        return plan_query(
-            query.tree, self.coordinator, params=params, session=self._session_values()
-        )
+    @property
+    def dialect(self) -> str:
+        """What queries are written in."""
+        return self.variables.get("dialect")
 
-    def _session_values(self) -> dict[str, Lit]:
+    @property
+    def cluster(self) -> str:
+        """Where queries run, and new objects go."""
+        return self.variables.get("cluster")
+
+    def _set_cluster(self, name: str, *, local: bool = False) -> None:
+        known = self.coordinator.catalog.clusters
+        name = name if name in known else name.lower()
+        self.coordinator.clusters.named(name)
+        self.variables.set("cluster", name, local=local)
+
+    @property
+    def database(self) -> str:
+        return self.variables.get("database")
+
+    def _set_database(self, name: str, *, local: bool = False) -> None:
+        known = self.coordinator.catalog.databases
+        name = name if name in known else name.lower()
+        if name not in known:
+            raise no_database(name)
+        self.variables.set("database", name, local=local)
+
+    @property
+    def names(self) -> Names:
+        """What names mean here."""
+        database, path = self.database, self.variables.get("search_path")
+        user = self.acting.name if "$user" in path else ""
+        names = self._names
+        if names is None or names.made_of != (database, user, path):
+            names = Names(self.coordinator, database=database, user=user, search_path=path)
+            self._names = names
+        return names
+
+    def catalog_query(self, statement: s.Select, params: tuple[Lit, ...]) -> CatalogQuery | None:
+        """The query as one for the catalog's engine, if it reads nothing else."""
+        if statement.as_of is not None:
+            return None
+        coordinator = self.coordinator
+        asking = Asking(
+            self.session_values(),
+            self.variables,
+            self.names,
+            now=(self.transaction and self.transaction.as_of)
+            or coordinator.timelines[self.database].read_ts,
+            started_ms=coordinator.engine.started_ms,
+            pid=self.pid,
+            role=self.acting.role,
+        )
+        return coordinator.engine.query(statement.query.tree, params, asking)
+
+    def _read(self, statement: s.Select, params: tuple[Lit, ...]) -> CatalogQuery | Plan:
+        return self.catalog_query(statement, params) or self._plan(statement.query, params)
+
+    def _plan(self, query: s.Query, params: tuple[Lit, ...]) -> Plan:
+        plan = plan_query(query.tree, self.names, params=params, session=self.session_values())
+        self.coordinator.database_of(plan)  # One that reads two is refused.
+        return plan
+
+    def session_values(self) -> dict[str, Lit]:
         """What `now()` and its kin mean in a one-off query."""
         now = show.now_literals(self.coordinator.clock)
         text = {
             "version": "PostgreSQL 16.0 (Tidemark 0.1.0)",
-            "current_user": self.user,
-            "session_user": self.user,
-            "user": self.user,
-            "current_database": DATABASE,
-            "current_catalog": DATABASE,
-            "current_schema": "public",
+            **dict.fromkeys(("current_user", "current_role", "user"), self.acting.name),
+            "session_user": self.identity.user.name,
+            "current_database": self.database,
+            "current_catalog": self.database,
+            "current_schema": self.names.current_schema,
         }
         return {**now, **{name: Lit(value, TEXT) for name, value in text.items()}}
 
-    def _read_at(self, plan: Plan, as_of: s.AsOf | None) -> int:
-        transaction = self._transaction
-        strict = self._strict
+    async def read_at(
+        self,
+        plan: Plan,
+        as_of: s.AsOf | None = None,
+        *,
+        strict: bool = False,
+        database: str | None = None,
+    ) -> tuple[int, dict[str, pa.Table]]:
+        """When to read, and what the transaction has written itself. A time that is asked for is
+        read as it was: the transaction neither adds to that nor rests on it. A query of no
+        relations is asked of `database`, or else of the session's."""
+        transaction, behind_ms = self.transaction, 0 if strict else self._behind_ms
         if as_of is not None:
-            newest = self.coordinator.timestamp(plan, strict=False)
-            return max(as_of.time, newest) if as_of.at_least else as_of.time
+            newest = self.newest(plan, None)
+            return max(as_of.time, newest) if as_of.at_least else as_of.time, {}
         if transaction is None:
-            return self.coordinator.timestamp(plan, strict=strict)
+            return await self._now(plan, behind_ms, database), {}
+        transaction.use(self.coordinator.database_of(plan))
+        transaction.begin_read(self.coordinator.catalog, plan)
         if transaction.as_of is None:
-            transaction.as_of = self.coordinator.timestamp(plan, strict=strict)
+            transaction.use(transaction.database or database or self.database)
+            transaction.as_of = await self._now(plan, behind_ms, transaction.database)
             transaction.hold = self.coordinator.holds.acquire(transaction.as_of)
-        return transaction.as_of
+        return transaction.as_of, transaction.own_changes(self.coordinator.catalog, plan)
+
+    async def _now(self, plan: Plan, behind_ms: int | None, database: str | None = None) -> int:
+        """The time to read at, by the session's settings."""
+        recent = 0
+        if self.variables.get("real_time_recency") == "on":
+            if behind_ms != 0:
+                raise SqlError(
+                    "real_time_recency is for strict serializable transactions",
+                    hint="SET transaction_isolation = 'strict serializable', or"
+                    " SET real_time_recency = false",
+                    sqlstate="22023",
+                )
+            seconds = timeout_seconds(self.variables.get("real_time_recency_timeout"))
+            recent = await self.coordinator.recency.time(plan, seconds=seconds)
+        return max(recent, self.newest(plan, behind_ms, database))
+
+    def newest(self, plan: Plan, behind_ms: int | None, database: str | None = None) -> int:
+        return self.coordinator.timestamp(
+            plan, behind_ms=behind_ms, database=database or self.database
+        )
 
     @property
-    def _strict(self) -> bool:
-        return self.variables.get("transaction_isolation") == "strict serializable"
+    def max_result_size(self) -> int:
+        return byte_size(self.variables.get("max_result_size"))
 
-    def _subscribe(self, statement: s.Subscribe) -> Rows:
-        if self._transaction is not None and self._transaction.side is not None:
+    @property
+    def _behind_ms(self) -> int | None:
+        return behind_ms(self.variables.get("transaction_isolation"))
+
+    async def _subscribe(self, statement: s.Subscribe, params: tuple[Lit, ...]) -> Rows:
+        if self.transaction is not None and self.transaction.used:
             raise SqlError(
                 "SUBSCRIBE must be the only statement of its transaction", sqlstate="25001"
             )
-        item = self._subscribed(statement)
+        check_memory(self.coordinator)
+        plan = await self.aside(lambda: self._subscribed(statement, params))
+        shown = envelope_of(statement, plan.columns)
         if statement.as_of is not None:
             as_of = statement.as_of.time
             if statement.as_of.at_least:
-                as_of = max(as_of, self.coordinator.timestamp(item.get, strict=False))
+                as_of = max(as_of, self.newest(plan, None))
         else:
-            as_of = self.coordinator.timestamp(item.get, strict=self._strict)
+            as_of = await self._now(plan, self._behind_ms)
         if statement.up_to is not None and statement.up_to < as_of:
             raise SqlError(
                 f"UP TO {statement.up_to} is before AS OF {as_of}: nothing could ever be returned",
                 sqlstate="22023",
             )
-        stream = subscribe(
+        stream = subscribe_query(
             self.coordinator,
-            item,
+            plan,
+            cluster=self.cluster,
             as_of=as_of,
             up_to=statement.up_to,
             snapshot=statement.snapshot,
-            progress=statement.progress,
+            shown=shown,
+            who=self._who,
         )
-        return Rows(subscribe_columns(item, progress=statement.progress), stream, "SUBSCRIBE")
+        return Rows(shown.columns, stream, "SUBSCRIBE")
 
-    def _subscribed(self, statement: s.Subscribe):
-        if statement.name is None:
-            raise Unsupported(
-                "SUBSCRIBE to a query is not supported yet",
-                hint="create a materialized view of the query and SUBSCRIBE to that",
-            )
-        item = self.coordinator.relation(statement.name)
-        if item.shard is None:
-            raise Unsupported(
-                f'"{item.name}" is not stored, so it cannot be subscribed to',
-                hint="create a materialized view and SUBSCRIBE to that",
-            )
-        return item
-
-    def _explain(self, statement: s.Explain, params: tuple[Lit, ...]) -> Rows:
+    def _subscribed(self, statement: s.Subscribe, params: tuple[Lit, ...]) -> Plan:
         if statement.query is not None:
-            plan = self._plan(statement.query, params)
+            tree = statement.query.tree
+            plan = plan_query(tree, self.names, params=params, view=True)
         else:
             assert statement.name is not None
-            item = self.coordinator.item(statement.name)
-            if item.plan is None or item.kind.replace("-", " ") != statement.kind:
-                raise SqlError(f'"{item.name}" is not a {statement.kind}', sqlstate="42809")
-            plan = item.plan
-        return show.explain(self.coordinator, plan, statement.stage, strict=self._strict)
+            plan = self.names.resolve(statement.name)
+        self.coordinator.database_of(plan)
+        return subscribable(self.coordinator, plan)
 
-    # Writes.
+    async def _verify(self, statement: s.Verify) -> Rows:
+        if self.transaction is not None:
+            self.transaction.use(self.coordinator.item(statement.name).database)
+        as_of = statement.as_of
+        if as_of is None and self.transaction is not None and self.transaction.as_of is not None:
+            as_of = s.AsOf(self.transaction.as_of)
+        rows, notice = await verify(self.coordinator, statement.name, as_of, cluster=self.cluster)
+        self._notices.append(notice)
+        return rows
 
-    async def _write(
-        self, statement: s.Insert | s.Update | s.Delete, params: tuple[Lit, ...]
-    ) -> Result:
-        item = self.coordinator.writable(statement.table)
-        values = self._session_values()
-        match statement:
-            case s.Insert():
-                plan = dml.plan_insert(statement, self.coordinator, params=params, session=values)
-                if isinstance(plan, Constant):
-                    rows = with_diff(constant_table(plan, item.columns), 1)
-                    await self._submit([self.coordinator.write_of(item, rows)])
-                    return Done(f"INSERT 0 {rows.num_rows}")
-            case s.Update():
-                plan = dml.plan_update(statement, self.coordinator, params=params, session=values)
-            case s.Delete():
-                plan = dml.plan_delete(statement, self.coordinator, params=params, session=values)
-        return await self._read_then_write(statement, item, plan)
-
-    async def _read_then_write(self, statement, item, plan: Plan) -> Result:
-        """Nothing is written by anyone between this statement's read and its write."""
-        self._take_side("write")
-        transaction = self._transaction
-        if transaction is not None and transaction.writes and not isinstance(plan, Constant):
-            raise SqlError(
-                "this statement would have to read what the transaction has not committed yet",
-                hint="COMMIT first, or run it in a transaction of its own",
-                sqlstate="25001",
-            )
-        # Nobody else's write should have to wait while a replica starts, or a view catches up.
-        await self.coordinator.cluster.wait_ready()
-        recent = self.coordinator.timestamp(plan, strict=True)
-        for shard in self.coordinator.shards_of(plan).values():
-            await self.coordinator.wait_readable(shard, recent)
-        async with AsyncExitStack() as stack:
-            lock = stack if transaction is None else transaction.exclusive
-            if transaction is None or not transaction.is_exclusive:
-                await lock.enter_async_context(self.coordinator.timeline.exclusively())
-            if transaction is not None:
-                transaction.is_exclusive = True
-            as_of = self.coordinator.timestamp(plan, strict=True)
-            found = await self.coordinator.peek(plan, as_of)
-            rows, count = _changes(statement, item.columns, found)
-            write = self.coordinator.write_of(item, rows)
-            if transaction is not None:
-                transaction.writes.append(write)
-            elif rows.num_rows:
-                await self.coordinator.timeline.write_exclusively([write])
-        tag = {s.Insert: "INSERT 0", s.Update: "UPDATE", s.Delete: "DELETE"}[type(statement)]
-        return Done(f"{tag} {count}")
-
-    async def _submit(self, writes: list[Write]) -> None:
-        self._take_side("write")
-        if self._transaction is not None:
-            self._transaction.writes += writes
-        else:
-            await self.coordinator.timeline.write(writes)
+    async def _explain(self, statement: s.Explain, params: tuple[Lit, ...]) -> Rows:
+        query, plan = statement.query, None
+        if query is not None:
+            plan = await self.aside(lambda: self._plan(query, params))
+        return explained(
+            self.coordinator,
+            statement,
+            plan,
+            cluster=self.cluster,
+            behind_ms=self._behind_ms,
+            names=self.names,
+        )
 
     # Transactions.
 
     def _begin(self, modes: str) -> Done:
-        if self._transaction is not None:
+        if self.transaction is None:
+            self._start(Transaction())
+        elif self.transaction.implicit:
+            self.transaction.implicit = False  # What came before it is part of it.
+        else:
             self.notice("there is already a transaction in progress")
             return Done("BEGIN")
-        self.variables.begin()
-        self._transaction = Transaction(read_only="read only" in modes)
-        self._set_modes(modes, local=True)
+        if modes:
+            self._set_modes(modes, local=True)
         return Done("BEGIN")
+
+    def _start(self, transaction: Transaction) -> None:
+        self.variables.begin()
+        self.transaction = transaction
 
     def _set_modes(self, modes: str, *, local: bool) -> None:
         """The modes of BEGIN and SET TRANSACTION (local), or SET SESSION CHARACTERISTICS."""
         named = [name for name in ISOLATION if f"isolation level {name}" in modes]
-        transaction = self._transaction
+        transaction = self.transaction
         if local and transaction is None:
             self.notice("SET TRANSACTION has no effect outside a transaction block")
             return
@@ -438,7 +681,7 @@ class Session:
                 "sessions that only read are not supported", hint="use BEGIN READ ONLY"
             )
         if local and transaction is not None:
-            if transaction.side is not None:
+            if transaction.used:
                 raise SqlError("SET TRANSACTION must come before any query", sqlstate="25001")
             if "read only" in modes or "read write" in modes:
                 transaction.read_only = "read only" in modes
@@ -446,23 +689,35 @@ class Session:
             self.variables.set("transaction_isolation", max(named, key=len), local=local)
 
     async def _commit(self) -> Done:
-        transaction = self._transaction
-        if transaction is None:
+        if self.transaction is None or self.transaction.implicit:
             self.notice("there is no transaction in progress")
-            return Done("COMMIT")
-        committed = False
+        return Done("COMMIT" if self.transaction is None else await self._finish())
+
+    async def _finish(self) -> str:
+        """Commit the transaction, or roll back one that has failed: which of the two it was."""
+        transaction, committed = self.transaction, False
+        assert transaction is not None
         try:
             if transaction.failed:
-                return Done("ROLLBACK")
+                return "ROLLBACK"
             if transaction.writes:
                 self._check_tables(transaction.writes)
-                timeline = self.coordinator.timeline
-                write = timeline.write_exclusively if transaction.is_exclusive else timeline.write
-                await write(transaction.writes)
+                assert transaction.database is not None
+                timeline = self.coordinator.timelines[transaction.database]
+                await timeline.write(transaction.writes, reads=transaction.reads)
             committed = True
-            return Done("COMMIT")
+            return "COMMIT"
         finally:
             await self._end_transaction(committed=committed)
+
+    def _savepoint(self, statement: s.Savepoint | s.Release | s.RollbackTo) -> Done:
+        transaction = self.transaction
+        if transaction is None or transaction.implicit:
+            raise SqlError("savepoints are for transaction blocks: BEGIN first", sqlstate="25P01")
+        done = transaction.savepoints.run(statement, transaction.writes, self.variables)
+        if isinstance(statement, s.RollbackTo):
+            transaction.failed = False
+        return done
 
     def _check_tables(self, writes: list[Write]) -> None:
         """A table may have been dropped since the statement that wrote to it."""
@@ -474,86 +729,23 @@ class Session:
             )
 
     async def _let_go(self) -> None:
-        """A transaction that has failed can only end: nobody should have to wait for that."""
-        if self._transaction is not None:
-            self._transaction.writes.clear()
-            self._transaction.is_exclusive = False
-            await self._transaction.exclusive.aclose()
+        """A transaction that has failed can only end, unless it can go back to a savepoint."""
+        if self.transaction is not None and not self.transaction.savepoints:
+            self.transaction.writes.clear()
+            await self._cursors.end_transaction(committed=False)
 
     async def _end_transaction(self, *, committed: bool) -> None:
-        transaction, self._transaction = self._transaction, None
+        transaction, self.transaction = self.transaction, None
         if transaction is not None:
             self.variables.end(committed=committed)
+            await self._cursors.end_transaction(committed=committed)
             if transaction.hold is not None:
                 self.coordinator.holds.release(transaction.hold)
-            await transaction.exclusive.aclose()
-
-    def _take_side(self, side: Literal["read", "write"]) -> None:
-        transaction = self._transaction
-        if transaction is None:
-            return
-        if transaction.read_only and side == "write":
-            raise SqlError("cannot write in a read-only transaction", sqlstate="25006")
-        if transaction.side not in (None, side):
-            raise SqlError(
-                f"transaction in {transaction.side}-only mode",
-                hint="a transaction reads or writes, not both: COMMIT first, or use autocommit",
-                sqlstate="25000",
-            )
-        transaction.side = side
 
     def _check_usable(self, statement: s.Statement) -> None:
-        failed = self._transaction is not None and self._transaction.failed
-        if failed and not isinstance(statement, s.Commit | s.Rollback):
+        failed = self.transaction is not None and self.transaction.failed
+        if failed and not isinstance(statement, s.Commit | s.Rollback | s.RollbackTo):
             raise SqlError(
                 "current transaction is aborted, commands ignored until end of transaction block",
                 sqlstate="25P02",
             )
-
-
-def with_diff(rows: pa.Table, diff: int) -> pa.Table:
-    return rows.append_column(DIFF, pa.repeat(pa.scalar(diff, pa.int64()), rows.num_rows))
-
-
-def _changes(statement, columns: tuple[Column, ...], found: pa.Table) -> tuple[pa.Table, int]:
-    """What a read-then-write statement found, as rows with `_diff`, and how many rows it hit."""
-    names = [column.name for column in columns]
-    width = len(columns)
-    first = found.select(list(range(width))).rename_columns(names)
-    match statement:
-        case s.Insert():
-            return with_diff(first, 1), found.num_rows
-        case s.Delete():
-            return with_diff(first, -1), found.num_rows
-        case _:
-            second = found.select(list(range(width, 2 * width))).rename_columns(names)
-            both = pa.concat_tables([with_diff(first, -1), with_diff(second, 1)])
-            return both, found.num_rows
-
-
-def _literal(param: Param) -> Lit:
-    """A parameter as a literal: of its type if the client said one, else of its context's."""
-    type_: SqlType | None = _OIDS.get(param.oid)
-    if param.value_text is None:
-        return Lit(None, type_ or UNKNOWN)
-    if param.oid in _TEXT_OIDS or type_ is None:
-        # Clients send text both for strings and for "you know better": the context decides.
-        return Lit(param.value_text, UNKNOWN)
-    return typed(param.value_text, type_)
-
-
-def _trees(statement: s.Statement) -> list:
-    match statement:
-        case s.Select(query=query) | s.CopyTo(statement=s.Select(query=query)):
-            return [query.tree]
-        case s.Insert(query=query):
-            return [query.tree] if query is not None else []
-        case s.Update(assignments=assignments, where=where):
-            trees = [tree for _, tree in assignments]
-            return trees if where is None else [*trees, where]
-        case s.Delete(where=where):
-            return [] if where is None else [where]
-        case s.Explain(query=query):
-            return [query.tree] if query is not None else []
-        case _:
-            return []

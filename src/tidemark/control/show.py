@@ -1,117 +1,127 @@
-"""SHOW and EXPLAIN: questions that control answers by itself."""
+"""SHOW: questions that control answers by itself."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import get_args
 
 from tidemark.clock import Clock
 from tidemark.compute.expr import Lit
-from tidemark.compute.plan import Plan
 from tidemark.control import statements as s
-from tidemark.control.catalog import Item, Kind
-from tidemark.control.connections import kind_of
-from tidemark.control.coordinator import CLUSTER, DATABASE, SCHEMA, Coordinator
-from tidemark.control.explain import delta_lines, plan_lines, shared_by
+from tidemark.control.catalog import Catalog, Item
+from tidemark.control.clusters import Cluster, status_of
+from tidemark.control.coordinator import Coordinator
+from tidemark.control.hierarchy import SYSTEM_SCHEMAS, no_database
+from tidemark.control.indexes import indexes_of
+from tidemark.control.names import Names
 from tidemark.control.pgwire import Rows
+from tidemark.control.role_ddl import privilege_rows
+from tidemark.control.roles import Role, Roles
+from tidemark.control.show_objects import (
+    LISTS,
+    Listing,
+    cluster_statement,
+    listed,
+    listed_indexes,
+    matching,
+)
 from tidemark.control.values import text_rows
 from tidemark.control.variables import Variables
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import DATE, TIMESTAMP, TIMESTAMPTZ
 
-_KINDS = {
-    "tables": ("table",),
-    "sources": ("source", "subsource", "progress"),
-    "views": ("view",),
-    "materialized views": ("materialized-view",),
-    "connections": ("connection",),
-    "secrets": ("secret",),
-    "sinks": ("sink",),
-    "objects": get_args(Kind),
-}
 
-_SCHEMAS = ((SCHEMA,), (DATABASE, SCHEMA))
+def run(coordinator: Coordinator, statement: s.Show, names: Names) -> Rows:
+    columns, rows = _listed(coordinator, statement, names)
+    return text_rows(columns, rows, "SHOW")
 
 
-def run(coordinator: Coordinator, statement: s.ShowObjects | s.ShowColumns | s.ShowCreate) -> Rows:
+def _listed(coordinator: Coordinator, statement: s.Show, names: Names) -> Listing:
     match statement:
-        case s.ShowObjects(from_schema=schema) if schema not in (None, *_SCHEMAS):
-            raise SqlError(f'unknown schema "{".".join(schema)}"', sqlstate="3F000")
-        case s.ShowObjects(kind=kind) if kind in _KINDS:
-            items = [i for i in coordinator.catalog.items.values() if i.kind in _KINDS[kind]]
-            rows = [(i.name, _type(i, kind)) for i in sorted(items, key=lambda i: i.name)]
-            if kind in ("objects", "sources", "connections"):
-                return text_rows(("name", "type"), rows, "SHOW")
-            return text_rows(("name",), [row[:1] for row in rows], "SHOW")
+        case s.ShowMatching(show=inner, like=like, where=where):
+            return matching(coordinator, _listed(coordinator, inner, names), like, where)
+        case s.ShowPrivileges(role=role):
+            return _privileges(coordinator.catalog, role)
+        case s.ShowObjects(kind=kind, from_schema=schema) if kind in LISTS:
+            return listed(coordinator, kind, _within(coordinator, names, schema))
         case s.ShowObjects(kind="clusters"):
-            ready = "running" if coordinator.cluster.is_ready else "starting"
-            return text_rows(("name", "status"), [(CLUSTER, ready)], "SHOW")
+            return ("name", "replicas", "status"), [_cluster(each) for each in coordinator.clusters]
+        case s.ShowObjects(kind="cluster replicas"):
+            rows = [row for each in coordinator.clusters for row in _replicas(each)]
+            return ("cluster", "replica", "status", "read_only"), rows
         case s.ShowObjects(kind="databases"):
-            return text_rows(("name",), [(DATABASE,)], "SHOW")
-        case s.ShowObjects(kind="schemas"):
-            names = [(SCHEMA,), ("mz_catalog",), ("mz_internal",)]
-            return text_rows(("name",), names, "SHOW")
+            return ("name",), [(each,) for each in coordinator.catalog.databases]
+        case s.ShowObjects(kind="schemas", from_schema=given):
+            database = names.database if given is None else given[-1]
+            if database not in coordinator.catalog.databases:
+                raise no_database(database)
+            own = (name for where, name in coordinator.catalog.schemas if where == database)
+            return ("name",), [(name,) for name in sorted([*own, *SYSTEM_SCHEMAS])]
+        case s.ShowObjects(kind="roles"):
+            roles = coordinator.catalog.roles
+            rows = [_role(each, roles) for each in roles.by_id.values()]
+            return ("name", "login", "superuser", "member_of"), rows
+        case s.ShowObjects(kind="regions"):
+            return ("name",), [(coordinator.region.region,)]
+        case s.ShowObjects(kind="account"):
+            return ("account",), [(coordinator.region.account,)]
         case s.ShowObjects(kind=kind):
             raise Unsupported(f"SHOW {kind.upper()} is not supported")
+        case s.ShowIndexes(relation=relation):
+            on = coordinator.relation(relation) if relation is not None else None
+            here = _within(coordinator, names, None) if on is None else indexes_of(coordinator, on)
+            return listed_indexes(coordinator, [each for each in here if each.kind == "index"])
         case s.ShowColumns(name=name):
-            plan = coordinator.resolve(name)
+            plan = names.resolve(name)
             rows = [(c.name, "f" if not c.nullable else "t", str(c.type)) for c in plan.columns]
-            return text_rows(("name", "nullable", "type"), rows, "SHOW")
+            return ("name", "nullable", "type"), rows
+        case s.ShowCreateCluster(name=name):
+            cluster = coordinator.clusters.named(name).item
+            return ("name", "create_sql"), [(cluster.name, cluster_statement(cluster))]
         case s.ShowCreate(kind=kind, name=name):
             item = coordinator.item(name)
             parts = {"subsource": "source", "progress": "source"}
             if parts.get(item.kind, item.kind_name) != kind:
                 raise SqlError(f'"{item.name}" is not a {kind}', sqlstate="42809")
-            return text_rows(("name", "create_sql"), [(item.name, item.sql)], "SHOW")
+            return ("name", "create_sql"), [(item.name, item.sql)]
 
 
-def _type(item: Item, kind: str) -> str:
-    if kind == "connections" and item.connection is not None:
-        return kind_of(item.connection)
-    return item.kind
+def _privileges(catalog: Catalog, role: str | None) -> Listing:
+    """What was granted, by the owner of each."""
+    only = catalog.roles.named(role).name if role is not None else None
+    rows = [row for row in privilege_rows(catalog) if only in (None, row[1])]
+    columns = ("grantor", "grantee", "name", "object_type", "privilege_type")
+    return columns, rows
+
+
+def _role(role: Role, roles: Roles) -> tuple[str, str, str, str]:
+    groups = ", ".join(roles.name_of(id_) for id_ in role.member_of)
+    return role.name, "ft"[role.login], "ft"[role.superuser], groups
+
+
+def _within(coordinator: Coordinator, names: Names, schema: s.Name | None) -> list[Item]:
+    """The objects of a schema, or of the one that the session creates in."""
+    if schema is not None:
+        return coordinator.catalog.within(*names.schema(schema))
+    current = names.current_schema
+    return coordinator.catalog.within(names.database, current) if current is not None else []
+
+
+def _cluster(cluster: Cluster) -> tuple[str, str, str]:
+    status = "running" if cluster.is_ready else "starting" if cluster.replicas else "no replicas"
+    return cluster.name, ", ".join(cluster.replicas), status
+
+
+def _replicas(cluster: Cluster) -> list[tuple[str, str, str, str]]:
+    return [
+        (cluster.name, each.name, status_of(cluster.replicas[each.name]), "ft"[each.read_only])
+        for each in cluster.item.replicas
+    ]
 
 
 def variable(variables: Variables, statement: s.ShowVariable) -> Rows:
     if statement.name is None:
         return text_rows(("name", "setting"), variables.all(), "SHOW")
     return text_rows((statement.name,), [(variables.get(statement.name),)], "SHOW")
-
-
-def explain(coordinator: Coordinator, plan: Plan, stage: str, *, strict: bool) -> Rows:
-    names = {item.id: item.name for item in coordinator.catalog.items.values()}
-    match stage:
-        case "delta plan" | "physical plan":
-            views = {
-                item.name: item.plan
-                for item in coordinator.catalog.items.values()
-                if item.kind == "materialized-view" and item.plan and item.plan is not plan
-            }
-            lines = delta_lines(plan, names, shared_by(views))
-        case "timestamp":
-            lines = _timestamp_lines(coordinator, plan, names, strict)
-        case _:
-            lines = plan_lines(plan, names)
-    return text_rows(("plan",), [(line,) for line in lines], "EXPLAIN")
-
-
-def _timestamp_lines(
-    coordinator: Coordinator, plan: Plan, names: dict[str, str], strict: bool
-) -> list[str]:
-    as_of = coordinator.timestamp(plan, strict=strict)
-    shards = coordinator.shards_of(plan)
-    states = {id_: coordinator.client.state(shard) for id_, shard in shards.items()}
-    ready = all(state.upper.covers(as_of) for state in states.values())
-    lines = [
-        f"                query timestamp: {as_of}",
-        f"          oracle read timestamp: {coordinator.timeline.read_ts}",
-        f"        can respond immediately: {str(ready).lower()}",
-        "                       timeline: EpochMilliseconds",
-    ]
-    for id_, state in states.items():
-        lines.append(f"source {names[id_]} ({id_}):")
-        lines.append(f"                  read frontier: {state.since}")
-        lines.append(f"                 write frontier: {state.upper}")
-    return lines
 
 
 def now_literals(clock: Clock) -> dict[str, Lit]:

@@ -1,29 +1,81 @@
-"""SUBSCRIBE: what a relation contains, then every change, as rows with a time and a diff."""
+"""SUBSCRIBE: what a relation contains, then every change, as its envelope shows them.
+
+A query is subscribed to as a view that is maintained for as long as somebody subscribes; one that
+is a stored relation under another name, as that relation.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tidemark.compute.peek import data_error
+from tidemark.compute.optimise import optimised
+from tidemark.compute.plan import Get, Plan, collections_of
+from tidemark.compute.queries import check_maintainable
+from tidemark.control.activity import Who
 from tidemark.control.catalog import Item
 from tidemark.control.coordinator import Coordinator
-from tidemark.errors import SqlError
+from tidemark.control.envelope import Envelope
+from tidemark.control.system import BY_ID
+from tidemark.errors import SqlError, Unsupported
 from tidemark.frontier import Frontier
-from tidemark.persist import DIFF, ERR, TIME, consolidate
-from tidemark.types import BIGINT, BOOLEAN, Column, arrow_schema, numeric
-
-MZ_TIMESTAMP = Column("mz_timestamp", numeric(38, 0))
-MZ_PROGRESSED = Column("mz_progressed", BOOLEAN)
-MZ_DIFF = Column("mz_diff", BIGINT)
+from tidemark.persist import ReadHandle, consolidate
+from tidemark.types import check_columns
 
 
-def subscribe_columns(item: Item, *, progress: bool) -> tuple[Column, ...]:
-    head = (MZ_TIMESTAMP, MZ_PROGRESSED, MZ_DIFF) if progress else (MZ_TIMESTAMP, MZ_DIFF)
-    return (*head, *item.columns)
+def subscribable(coordinator: Coordinator, plan: Plan) -> Plan:
+    """The plan, or just its relation if that is all it says; what cannot be followed is refused."""
+    if any(id_ in BY_ID for id_ in collections_of(plan)):
+        raise Unsupported(
+            "SUBSCRIBE cannot follow a system relation: it is made up when it is asked for",
+            hint="SELECT from it, again and again",
+        )
+    if not collections_of(plan):
+        raise Unsupported("the query reads nothing, so it never changes", hint="SELECT it once")
+    simple = optimised(plan)
+    if isinstance(simple, Get) and simple.columns == plan.columns:
+        return simple
+    check_columns(plan.columns)
+    check_maintainable(plan)
+    return plan
+
+
+async def subscribe_query(
+    coordinator: Coordinator,
+    plan: Plan,
+    *,
+    cluster: str,
+    as_of: int,
+    up_to: int | None,
+    snapshot: bool,
+    shown: Envelope,
+    who: Who,
+) -> AsyncIterator[pa.RecordBatch]:
+    """To a plan that is `subscribable`; a query is maintained by that cluster."""
+    if up_to is not None and up_to <= as_of:
+        return
+    async with AsyncExitStack() as stack:
+        reads = tuple(dict.fromkeys(collections_of(plan)))
+        stack.enter_context(coordinator.subscriptions.opened(who, cluster, reads))
+        if isinstance(plan, Get):
+            item = coordinator.catalog.items[plan.id]
+        else:
+            hold = coordinator.holds.acquire(as_of)
+            try:
+                for shard in coordinator.shards_of(plan).values():
+                    await coordinator.wait_readable(shard, as_of)
+                view = coordinator.transient_view(plan, as_of, cluster=cluster)
+                item = await stack.enter_async_context(view)
+            finally:
+                coordinator.holds.release(hold)
+        changes = subscribe(
+            coordinator, item, as_of=as_of, up_to=up_to, snapshot=snapshot, shown=shown
+        )
+        async for batch in await stack.enter_async_context(aclosing(changes)):
+            yield batch
 
 
 async def subscribe(
@@ -33,39 +85,39 @@ async def subscribe(
     as_of: int,
     up_to: int | None,
     snapshot: bool,
-    progress: bool,
-) -> AsyncIterator[pa.RecordBatch]:
+    shown: Envelope,
+) -> AsyncGenerator[pa.RecordBatch]:
     """Batches of changes in order of time: first all rows at `as_of`, then what comes after.
 
-    With `progress`, a row that says "nothing more before this time" follows each step.
+    With progress, a row that says "nothing more before this time" follows each step.
     """
     assert item.shard is not None
-    columns = subscribe_columns(item, progress=progress)
     reader = coordinator.client.open_reader(item.shard)
     hold = coordinator.holds.acquire(as_of)
     try:
         if up_to is not None and up_to <= as_of:
             return
-        if progress:
-            yield _progress(as_of, columns)
+        if shown.progresses:
+            yield shown.progress(as_of)
         await coordinator.wait_readable(item.shard, as_of)
         if snapshot:
-            for batch in _changes(await asyncio.to_thread(reader.snapshot, as_of), columns):
+            for batch in await asyncio.to_thread(_snapshot, reader, as_of, shown):
                 yield batch
         lower = Frontier(as_of + 1)
         while up_to is None or lower < Frontier(up_to):
             assert lower.time is not None
             upper = await reader.wait_for_upper_past_async(lower.time)
-            if upper is None or upper.is_empty:
-                raise SqlError(f'relation "{item.name}" was dropped', sqlstate="42P01")
+            if upper is None or reader.since.is_empty:
+                what = f'relation "{item.shown}"' if item.name else "a relation of this query"
+                raise SqlError(f"{what} was dropped", sqlstate="42P01")
             if up_to is not None:
                 upper = min(upper, Frontier(up_to))
-            found = consolidate(await asyncio.to_thread(reader.updates, lower, upper))
-            for batch in _changes(found, columns):
+            for batch in await asyncio.to_thread(_changes, reader, lower, upper, shown):
                 yield batch
-            if progress:
-                assert upper.time is not None
-                yield _progress(upper.time, columns)
+            if upper.time is None:
+                return  # It has ended: nothing will ever change again.
+            if shown.progresses:
+                yield shown.progress(upper.time)
             lower = upper
             assert lower.time is not None
             coordinator.holds.release(hold)
@@ -74,23 +126,15 @@ async def subscribe(
         coordinator.holds.release(hold)
 
 
-def _changes(updates: pa.Table, columns: tuple[Column, ...]) -> list[pa.RecordBatch]:
-    if not updates.num_rows:
-        return []
-    failed = updates.filter(pc.is_valid(updates[ERR]))
-    if failed.num_rows:
-        raise data_error(failed[ERR][0].as_py())
-    # Within a time what goes comes before what comes, and else as the rows sort.
-    order = [TIME, DIFF, *(n for n in updates.column_names if n not in (TIME, DIFF, ERR))]
-    updates = updates.sort_by([(name, "ascending") for name in order])
-    head = [pc.cast(updates[TIME], pa.decimal128(38, 0)), updates[DIFF]]
-    if columns[1] == MZ_PROGRESSED:
-        head.insert(1, pa.array([False] * updates.num_rows))
-    rows = [updates[column.name] for column in columns[len(head) :]]
-    return pa.table([*head, *rows], schema=arrow_schema(columns)).to_batches(max_chunksize=10_000)
+def _snapshot(reader: ReadHandle, as_of: int, shown: Envelope) -> list[pa.RecordBatch]:
+    try:
+        return shown.batches(reader.snapshot(as_of))
+    finally:
+        # It was copied and sorted on the way: this thread gives that back before it takes the next.
+        pa.default_memory_pool().release_unused()
 
 
-def _progress(time: int, columns: tuple[Column, ...]) -> pa.RecordBatch:
-    nulls = [pa.nulls(1, column.type.arrow) for column in columns[2:]]
-    head = [pa.array([time], pa.int64()).cast(pa.decimal128(38, 0)), pa.array([True])]
-    return pa.record_batch([*head, *nulls], schema=arrow_schema(columns))
+def _changes(
+    reader: ReadHandle, lower: Frontier, upper: Frontier, shown: Envelope
+) -> list[pa.RecordBatch]:
+    return shown.batches(consolidate(reader.updates(lower, upper)))

@@ -3,19 +3,20 @@
 The oracle is the tables' commit log. Its upper is durable and only grows; the last time before it
 is the read timestamp of strict serializable reads. Every second, on the second, the log is
 advanced even if nobody writes, so that reads keep up with the sources, which mint their times on
-the same seconds.
+the same seconds. Should the wall clock be set back, they go on from where they were (`Onward`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import structlog
 
-from tidemark.clock import Clock
+from tidemark.clock import Clock, Onward
 from tidemark.errors import Fenced, SqlError, TidemarkError, Unavailable
 from tidemark.storage.tables import Tables, Write
 
@@ -26,19 +27,37 @@ MAX_BATCH = 1_000
 DROPPED = SqlError("a table that this writes to was dropped; nothing was written", sqlstate="42P01")
 
 
-class Timeline:
-    """All writes go through one committer; blind writes that wait together commit together."""
+class Reads(NamedTuple):
+    """What a transaction has read: tables by shard, with their names, and when."""
 
-    def __init__(self, tables: Tables, clock: Clock):
+    as_of: int
+    tables: Mapping[str, str]
+
+
+class _Group(NamedTuple):
+    """What one transaction writes, if nothing that it has read has changed."""
+
+    writes: list[Write]
+    reads: Reads | None
+    done: asyncio.Future[int]
+
+
+class Timeline:
+    """All writes go through one committer; writes that wait together commit together."""
+
+    def __init__(self, tables: Tables, clock: Clock, *, lost: asyncio.Event | None = None):
         self.tables = tables
-        self._clock = clock
-        self._queue: asyncio.Queue[tuple[list[Write], asyncio.Future[int]]] = asyncio.Queue()
+        self._clock = Onward(clock, lambda: tables.upper.time or 0)
+        self._queue: asyncio.Queue[_Group] = asyncio.Queue()
         self._exclusive = asyncio.Lock()
         # One thread: the log and the catalog are written by one hand.
         self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="committer")
         self._task: asyncio.Task | None = None
         self._failed: TidemarkError | None = None
-        self.lost = asyncio.Event()
+        self.commits = 0
+        self.writes = 0
+        self.lost = lost or asyncio.Event()
+        self._moved = asyncio.Event()
 
     @property
     def read_ts(self) -> int:
@@ -56,10 +75,11 @@ class Timeline:
             await asyncio.gather(self._task, return_exceptions=True)
         self.executor.shutdown(wait=True)
 
-    async def write(self, writes: list[Write]) -> int:
-        """Commit blind writes, grouped with whatever else is waiting."""
+    async def write(self, writes: list[Write], *, reads: Reads | None = None) -> int:
+        """Commit writes, grouped with whatever else is waiting; 40001 if what they rest on was
+        written to since it was read."""
         async with self._exclusive:
-            done = self._enqueue(writes)
+            done = self._enqueue(writes, reads)
         return await asyncio.shield(done)
 
     @asynccontextmanager
@@ -76,24 +96,30 @@ class Timeline:
         """Commit inside `exclusively`."""
         return await asyncio.shield(self._enqueue(writes))
 
+    async def reaches(self, time: int) -> None:
+        """Until every strict serializable read is at `time` or later."""
+        while self.read_ts < time:
+            await self._moved.wait()
+
     async def run(self, function, *args):
         """Run something that changes what the committer looks after, in its thread."""
         return await asyncio.get_running_loop().run_in_executor(self.executor, function, *args)
 
-    def _enqueue(self, writes: list[Write]) -> asyncio.Future[int]:
+    def _enqueue(self, writes: list[Write], reads: Reads | None = None) -> asyncio.Future[int]:
         if self._failed is not None:
             raise self._failed
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait((writes, done))
+        self._queue.put_nowait(_Group(writes, reads, done))
         return done
 
     async def _commit_loop(self) -> None:
         while True:
             batch = await self._next_batch()
             try:
-                time, refused = await self.run(self._commit, [group for group, _ in batch])
+                time, refused = await self.run(self._commit, batch)
             except Exception as error:
-                self._settle(batch, error)
+                for group in batch:
+                    self._settle(group, error)
                 if isinstance(error, Fenced):
                     self._failed = error
                     self.lost.set()
@@ -102,42 +128,68 @@ class Timeline:
                     log.warning("heartbeat failed, will try again", error=str(error))
                     await asyncio.sleep(0.5)
                 continue
-            self._settle([one for one, no in zip(batch, refused, strict=True) if no], DROPPED)
-            for _, done in (one for one, no in zip(batch, refused, strict=True) if not no):
-                if not done.done():
-                    done.set_result(time)
-                self._queue.task_done()
+            self._moved.set()
+            self._moved = asyncio.Event()
+            accepted = refused.count(None)
+            self.commits += accepted > 0
+            self.writes += accepted
+            for group, error in zip(batch, refused, strict=True):
+                self._settle(group, time if error is None else error)
 
-    def _settle(self, batch: list, error: Exception) -> None:
-        for _, done in batch:
-            if not done.done():
-                done.set_exception(
-                    error
-                    if isinstance(error, TidemarkError)
-                    else Unavailable(f"the write failed: {error}")
-                )
-            self._queue.task_done()
+    def _settle(self, group: _Group, outcome: int | Exception) -> None:
+        if group.done.done():
+            pass
+        elif isinstance(outcome, int):
+            group.done.set_result(outcome)
+        elif isinstance(outcome, TidemarkError):
+            group.done.set_exception(outcome)
+        else:
+            group.done.set_exception(Unavailable(f"the write failed: {outcome}"))
+        self._queue.task_done()
 
-    async def _next_batch(self) -> list[tuple[list[Write], asyncio.Future[int]]]:
+    async def _next_batch(self) -> list[_Group]:
         """Everything that waits; or nothing, when the next second has come."""
         upper = self.tables.upper.time or 0
         due = max(upper, (self._clock.now_ms() // HEARTBEAT_MS + 1) * HEARTBEAT_MS)
         try:
             timeout = max(0.0, (due - self._clock.now_ms()) / 1000)
-            batch = [await asyncio.wait_for(self._queue.get(), timeout)]
+            async with asyncio.timeout(timeout):  # `wait_for` may lose the cancel that stops us.
+                batch = [await self._queue.get()]
         except TimeoutError:
             return []
         while len(batch) < MAX_BATCH and not self._queue.empty():
             batch.append(self._queue.get_nowait())
         return batch
 
-    def _commit(self, groups: list[list[Write]]) -> tuple[int, list[bool]]:
-        """Commit all groups but those that write to a table that is gone: when, and which."""
-        refused = [any(w.shard_id not in self.tables for w in group) for group in groups]
-        writes = [w for group, no in zip(groups, refused, strict=True) if not no for w in group]
+    def _commit(self, groups: list[_Group]) -> tuple[int, list[SqlError | None]]:
+        """Commit all groups that can be: when, and why not, for each that is refused."""
+        refused: list[SqlError | None] = []
+        writes: list[Write] = []
+        for group in groups:
+            error = self._refusal(group, {write.shard_id for write in writes})
+            refused.append(error)
+            if error is None:
+                writes += group.writes
         now = self._clock.now_ms()
         not_before = now if writes else now - now % HEARTBEAT_MS
+        if not writes and not_before <= self.read_ts:
+            return self.read_ts, refused  # Woken too early: nothing has come to an end yet.
         return self.tables.commit(writes, not_before=not_before), refused
+
+    def _refusal(self, group: _Group, before: set[str]) -> SqlError | None:
+        """Why it cannot be committed after those that write to `before` at the same time."""
+        if any(write.shard_id not in self.tables for write in group.writes):
+            return DROPPED
+        as_of, tables = group.reads or Reads(0, {})
+        for shard, name in tables.items():
+            if shard in before or self.tables.written_after(shard, as_of):
+                return SqlError(
+                    f'could not serialize access: table "{name}" was written to'
+                    " after this transaction had read it; nothing was written",
+                    hint="run the transaction again",
+                    sqlstate="40001",
+                )
+        return None
 
 
 class ReadHolds:

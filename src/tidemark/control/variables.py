@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tidemark.errors import SqlError
+from collections.abc import Iterable
+from functools import lru_cache
+
+from tidemark.control.hierarchy import path_of
+from tidemark.control.pgwire.server import Limits
+from tidemark.errors import InvalidUsage, SqlError
+from tidemark.units import byte_size
+
+MAX_CONNECTIONS = "max_connections"
+MAX_MEMORY = "max_memory"
+OF_THE_SERVER = (MAX_CONNECTIONS, MAX_MEMORY)
+"""Which no session has for itself."""
 
 DEFAULTS = {
     "application_name": "",
@@ -11,8 +22,20 @@ DEFAULTS = {
     "cluster": "quickstart",
     "database": "tidemark",
     "datestyle": "ISO, MDY",
+    "dialect": "postgres",
     "extra_float_digits": "3",
+    "idle_in_transaction_session_timeout": "2min",
+    "idle_session_timeout": "0",
     "intervalstyle": "postgres",
+    "log_min_duration_statement": "10s",
+    MAX_CONNECTIONS: str(Limits().connections),
+    "max_copy_from_size": "1GB",
+    MAX_MEMORY: "4GB",
+    "max_result_size": "1GB",
+    "password_encryption": "scram-sha-256",
+    "real_time_recency": "off",
+    "real_time_recency_timeout": "10s",
+    "role": "none",
     "search_path": "public",
     "server_version": "16.0",
     "server_version_num": "160000",
@@ -22,17 +45,36 @@ DEFAULTS = {
     "transaction_isolation": "strict serializable",
 }
 
-READ_ONLY = ("server_version", "server_version_num", "standard_conforming_strings")
+READ_ONLY = (
+    "password_encryption",
+    "server_version",
+    "server_version_num",
+    "standard_conforming_strings",
+    *OF_THE_SERVER,
+)
 
 FIXED = {
-    "client_encoding": ("utf8", "utf-8", "unicode"),
+    "client_encoding": ("utf8", "unicode"),
     "datestyle": ("iso", "iso, mdy", "iso, dmy", "iso, ymd"),
     "timezone": ("utc", "gmt", "etc/utc"),
-    "cluster": ("quickstart",),
-    "database": ("tidemark",),
     "intervalstyle": ("postgres",),
 }
 """Settings whose other values would be silently wrong, so they are refused."""
+
+DIALECTS = ("postgres", "spark")
+"""What queries may be written in."""
+
+TIMEOUTS = (
+    "statement_timeout",
+    "idle_session_timeout",
+    "idle_in_transaction_session_timeout",
+    "real_time_recency_timeout",
+)
+
+SWITCHES = {
+    **dict.fromkeys(("on", "true", "yes", "1"), "on"),
+    **dict.fromkeys(("off", "false", "no", "0"), "off"),
+}
 
 ISOLATION = {
     "strict serializable": "strict serializable",
@@ -41,6 +83,9 @@ ISOLATION = {
     "read committed": "serializable",
     "read uncommitted": "serializable",
 }
+
+BOUNDED = "bounded staleness "
+"""As serializable, but not older than the duration that follows."""
 
 REPORTED = {
     "application_name": "application_name",
@@ -52,9 +97,34 @@ REPORTED = {
 """Settings whose changes a client is told of, under the name it knows."""
 
 
+Mark = tuple[dict[str, str], dict[str, str]]
+"""Settings that are local to a transaction, and the others."""
+
+
+MATERIALIZE_ONLY = (
+    "auto_route_catalog_queries",
+    "current_object_missing_warnings",
+    "welcome_message",
+)
+"""What clients made for Materialize ask for, and what is so here anyway."""
+
+
+def check_known(names: Iterable[str]) -> None:
+    """Names of settings; one with a dot is an extension's, and anything goes there."""
+    for name in names:
+        if name.lower() not in (*DEFAULTS, *MATERIALIZE_ONLY) and "." not in name:
+            raise unrecognized(name)
+
+
+def unrecognized(name: str) -> SqlError:
+    return SqlError(f'unrecognized configuration parameter "{name}"', sqlstate="42704")
+
+
 class Variables:
-    def __init__(self, given: dict[str, str]):
-        self._values = dict(DEFAULTS)
+    def __init__(self, given: dict[str, str], defaults: dict[str, str] = DEFAULTS):
+        """`defaults` are those of the server and of the user, in place of ours."""
+        self.defaults = defaults
+        self._values = dict(defaults)
         self._local: dict[str, str] = {}
         self._saved: dict[str, str] = {}
         self.changed: dict[str, str] = {}
@@ -62,10 +132,14 @@ class Variables:
             if name.lower() in DEFAULTS:
                 self.set(name, value)
 
+    def settle(self) -> None:
+        """What the session has begun with is what its settings go back to."""
+        self.defaults = dict(self._values)
+
     def get(self, name: str) -> str:
         value = self._local.get(name.lower(), self._values.get(name.lower()))
         if value is None:
-            raise SqlError(f'unrecognized configuration parameter "{name}"', sqlstate="42704")
+            raise unrecognized(name)
         return value
 
     def begin(self) -> None:
@@ -74,10 +148,15 @@ class Variables:
 
     def end(self, *, committed: bool) -> None:
         """The transaction is over: what was local to it is gone, and what it undid is undone."""
+        self.go_back(({}, self._values if committed else self._saved))
+
+    def mark(self) -> Mark:
+        """The settings now, to `go_back` to."""
+        return dict(self._local), dict(self._values)
+
+    def go_back(self, mark: Mark) -> None:
         before = {key: self.get(key) for key in REPORTED}
-        self._local = {}
-        if not committed:
-            self._values = self._saved
+        self._local, self._values = dict(mark[0]), dict(mark[1])
         self.changed |= {
             REPORTED[key]: self.get(key) for key, value in before.items() if self.get(key) != value
         }
@@ -89,17 +168,27 @@ class Variables:
         self.get(key)
         if key in READ_ONLY:
             raise SqlError(f'parameter "{name}" cannot be changed', sqlstate="55P02")
-        value = DEFAULTS[key] if value is None else value
+        value = self.defaults[key] if value is None else value
+        if key == "client_encoding":
+            value = "".join(filter(str.isalnum, value))  # as PostgreSQL compares: 'utf-8', UTF8
         if key == "transaction_isolation":
             value = isolation(value)
-        elif key in FIXED and value.lower() not in FIXED[key]:
+        elif key in FIXED and value.lower().strip("'") not in FIXED[key]:
             raise SqlError(
                 f'invalid value for parameter "{name}": "{value}"',
                 hint=f"only {FIXED[key][0]} is supported",
                 sqlstate="22023",
             )
-        elif key == "statement_timeout":
-            timeout_seconds(value)
+        elif key == "dialect":
+            value = dialect(value)
+        elif key == "search_path":
+            path_of(value)
+        elif key == "real_time_recency":
+            value = switch(name, value)
+        elif key in TIMEOUTS or (key == "log_min_duration_statement" and value != "-1"):
+            timeout_seconds(value, name)
+        elif key in ("max_copy_from_size", "max_result_size"):
+            check_size(name, value)
         if local:
             self._local[key] = value
         else:
@@ -116,25 +205,65 @@ class Variables:
         return sorted({**self._values, **self._local}.items())
 
 
-def isolation(name: str) -> str:
-    folded = name.lower().strip()
-    if folded not in ISOLATION:
+def switch(name: str, value: str) -> str:
+    if value.lower() not in SWITCHES:
+        raise SqlError(f'parameter "{name}" requires a Boolean value', sqlstate="22023")
+    return SWITCHES[value.lower()]
+
+
+def dialect(name: str) -> str:
+    if name.lower() not in DIALECTS:
         raise SqlError(
-            f'invalid value for parameter "transaction_isolation": "{name}"',
-            hint="available: " + ", ".join(ISOLATION),
+            f'invalid value for parameter "dialect": "{name}"',
+            hint=f"available: {', '.join(DIALECTS)}",
             sqlstate="22023",
         )
-    return ISOLATION[folded]
+    return name.lower()
 
 
-def timeout_seconds(value: str) -> float:
+def isolation(name: str) -> str:
+    folded = " ".join(name.lower().split())
+    if folded in ISOLATION:
+        return ISOLATION[folded]
+    try:
+        if folded.startswith(BOUNDED) and behind_ms(folded):
+            return folded
+    except SqlError:
+        pass  # It has no duration: as wrong as anything else.
+    raise SqlError(
+        f'invalid value for parameter "transaction_isolation": "{name}"',
+        hint=f"available: {', '.join(ISOLATION)}, {BOUNDED}5s",
+        sqlstate="22023",
+    )
+
+
+def behind_ms(isolation: str) -> int | None:
+    """How far behind the oracle a session may read: not at all, some milliseconds, any (None)."""
+    if isolation.startswith(BOUNDED):
+        return round(1000 * timeout_seconds(isolation.removeprefix(BOUNDED)))
+    return 0 if isolation == "strict serializable" else None
+
+
+def check_size(name: str, value: str) -> None:
+    try:
+        byte_size(value)
+    except InvalidUsage as error:
+        raise SqlError(
+            f'invalid value for parameter "{name}": "{value}"', hint=error.hint, sqlstate="22023"
+        ) from None
+
+
+@lru_cache
+def timeout_seconds(value: str, name: str = "statement_timeout") -> float:
     """A duration as PostgreSQL takes it: `500` and `500ms` are milliseconds, `2s`, `1min`."""
     text = value.strip().lower()
-    units = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "": 0.001}
+    units = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "": 0.001}
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text[len(digits) :].strip()
-    if not digits.isdigit() or unit not in units:
+    if not digits.replace(".", "", 1).isdecimal() or unit not in units:
         raise SqlError(
-            f'invalid value for parameter "statement_timeout": "{value}"', sqlstate="22023"
+            f'invalid value for parameter "{name}": "{value}"',
+            hint="a number of milliseconds, or 500ms, 2s, 1min, 1h",
+            sqlstate="22023",
         )
-    return int(digits) * units[unit]
+    return float(digits) * units[unit]

@@ -24,7 +24,8 @@ between shards (time does that), and never locks: writers race, and the losers l
 
 Read in this order: `updates`, `state`, `commands`, `codec`, `machine`; then the way in (`order`,
 `part`, `staging`, `write`), the way out (`filters`, `source`, `read`, `holds`) and the upkeep
-(`merge`, `runs`, `compact`, `gc`, `maintain`), all brought together by `client`. Below lie the
+(`merge`, `runs`, `compact`, `gc`, `maintain`), all brought together by `client`; `backup` and
+`restore` take all shards elsewhere and back. Below lie the
 seams `blob` and `consensus` with their implementations; above are look-ups by key: `keyhash`,
 `hot`, `layout`, `cache`, `keys`, `heads`, and `arrange` that brings them together.
 """

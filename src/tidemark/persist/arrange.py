@@ -122,6 +122,26 @@ class Arrangement:
         return (self._base.rows if self._base else 0) + sum(run.rows for run in self._tail)
 
     @property
+    def is_loaded(self) -> bool:
+        return self._base is not None
+
+    @property
+    def upper(self) -> Frontier:
+        """How far it has followed the shard."""
+        return self._upper
+
+    @property
+    def nbytes(self) -> int:
+        """All that it takes, in memory and in mapped files."""
+        base = self._base
+        return (base.nbytes if base else 0) + sum(run.nbytes for run in self._tail)
+
+    @property
+    def memory(self) -> int:
+        """What of it is this process's own: a mapped file is the kernel's to keep or drop."""
+        return sum(run.nbytes for run in list(self._tail) if not run.is_mapped)
+
+    @property
     def base_as_of(self) -> int:
         """The time of the base: while history reaches back to it, it need not be made again."""
         return self._as_of
@@ -151,13 +171,33 @@ class Arrangement:
             self._forget()
             return True
 
+    def advance(self, as_of: int) -> None:
+        """Follow the shard, which is complete up to `as_of`, before anyone asks."""
+        with self._lock:
+            self._intact(lambda: self._catch_up(as_of))
+
+    def spill(self) -> None:
+        """Write what is in memory to a mapped file: slower to find in, but nobody's memory."""
+        with self._lock:
+            # What is being merged into a new base goes with it.
+            first = len(self._merging.tail) if self._merging is not None else 0
+            runs = self._tail[first:]
+            if any(not run.is_mapped for run in runs):
+                self._tail[first:] = [self._in_file(runs)]
+
     def lookup(self, keys: pa.Table, as_of: int) -> pa.Table:
         """The rows up to `as_of` whose key is among `keys`, consolidated, with their `_diff`.
 
         The first columns of `keys` are the key, whatever their names.
         """
+        found = self.lookup_within(keys, as_of, None)
+        assert found is not None
+        return found
+
+    def lookup_within(self, keys: pa.Table, as_of: int, most_bytes: int | None) -> pa.Table | None:
+        """The same, or None if what is found would be larger than that, about."""
         with self._lock:
-            return self._intact(lambda: self._lookup(keys, as_of))
+            return self._intact(lambda: self._lookup(keys, as_of, most_bytes))
 
     def everything(self, as_of: int) -> pa.Table:
         """All rows up to `as_of`, as look-ups give them: for who would ask for more keys than
@@ -186,14 +226,19 @@ class Arrangement:
 
     # Reading.
 
-    def _lookup(self, keys: pa.Table, as_of: int) -> pa.Table:
+    def _lookup(self, keys: pa.Table, as_of: int, most_bytes: int | None) -> pa.Table | None:
         self._catch_up(as_of)
         schema = self._row_schema()
         asked = Keys(keys, self._layout.key, schema)
         result = pa.schema([*schema, META_FIELDS[1]])
+        ranges = [(run, *run.ranges(asked.hashes)) for run in self._runs()]
+        if most_bytes is not None and sum(map(_extent, *zip(*ranges, strict=True))) > most_bytes:
+            return None
         base, *tail = (
-            run.take(*run.ranges(asked.hashes), columns=run.schema.names[1:])
-            for run in self._runs()
+            run.take(start, stop, columns=run.schema.names[1:])
+            for at, (run, start, stop) in enumerate(ranges)
+            # Most of the tail has nothing of a few keys.
+            if not at or (start < stop).any()
         )
         tables, groups = [base.table], [base.group]
         for table, group in tail:
@@ -292,10 +337,19 @@ class Arrangement:
     def _build(self, as_of: int) -> Base:
         state = self._client.machine(self._shard_id).cached
         born, schema = state.born, self._run_schema()
-        # In the shard's own order its runs need only be merged; for another all is sorted anyway.
-        in_order = self._layout.key == state.key and not self._layout.order
-        read = self._reader.stream if in_order else self._reader.stream_parts
-        prepared = (shaped(self._layout.prepare(t, timed=False), schema) for t in read(as_of))
+
+        def prepare(updates: pa.Table) -> pa.Table:
+            return shaped(self._layout.prepare(updates, timed=False), schema)
+
+        # In the shard's own order its runs need only be merged; by its own key they are sorted a
+        # few keys at a time; for another all is sorted anyway.
+        own = self._layout.key == state.key
+        in_order = own and not self._layout.order
+        if own and not in_order:
+            prepared = self._reader.stream_keys(as_of, prepare, self._sizes.sort)
+        else:
+            read = self._reader.stream if in_order else self._reader.stream_parts
+            prepared = map(prepare, read(as_of))
         with self._cache.drafts() as drafts:
             writer = sort_stream(
                 prepared, self._layout, schema, drafts.writer, self._sizes, sums=not in_order
@@ -393,6 +447,11 @@ class Arrangement:
         if sum(run.nbytes for run in runs) <= self._sizes.sort:
             tables = [table for stream in self._streams(runs, schema) for table in stream]
             return Run.of(self._layout.sort(pa.concat_tables(tables)))
+        return self._in_file(runs)
+
+    def _in_file(self, runs: list[Run]) -> Run:
+        """Runs of the tail as one, mapped."""
+        schema = self._run_schema(timed=True)
         streams = self._streams(runs, schema)
         with self._cache.drafts() as drafts:
             writer = drafts.writer(schema)
@@ -521,6 +580,12 @@ def open_arrangement(
         yield arrangement
     finally:
         arrangement.release("opened")
+
+
+def _extent(run: Run, start: np.ndarray, stop: np.ndarray) -> float:
+    """About how many bytes of the run lie in these ranges."""
+    count = int((stop - start).sum())
+    return count * run.nbytes / run.rows if count else 0
 
 
 _unnamed: WeakKeyDictionary[PersistClient, str] = WeakKeyDictionary()

@@ -87,6 +87,7 @@ class PersistClient:
         key: tuple[str, ...] = (),
         name: str | None = None,
         rendition: int = 0,
+        log: str = "",
     ) -> WriteHandle:
         """A writer of rows of `schema`; parts are sorted by the hash of the `key` columns.
 
@@ -94,6 +95,8 @@ class PersistClient:
 
         The shard remembers the last token of a writer with a `name` for good, so that whoever
         carries that name next can tell whether the append was made.
+
+        A shard that follows a log is for the writer of that `log` alone to append to.
         """
         machine = self.machine(shard_id)
         if not isinstance(key, tuple | list) or len(set(key)) < len(key):
@@ -104,7 +107,7 @@ class PersistClient:
             raise InvalidUsage(f"a rendition is a number from 0 on, got {rendition!r}")
         rows = updates_schema(schema)
         return WriteHandle(
-            machine, self._parts, schema=rows, key=key, name=name, rendition=rendition
+            machine, self._parts, schema=rows, key=key, name=name, rendition=rendition, log=log
         )
 
     def open_reader(
@@ -138,6 +141,10 @@ class PersistClient:
         """The shard's whole state as readers see it: `upper` is how far it can be read, also if
         that is for a log to say which the shard follows."""
         return self.machine(shard_id).seen()
+
+    def known(self, shard_id: str) -> State:
+        """`state` as this process last saw it: its frontiers may have gone further since."""
+        return self.machine(shard_id).known()
 
     def shared_address(self) -> Address:
         """Where other processes find what this one has."""

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from tidemark.errors import Corruption
+from tidemark.errors import Corruption, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.persist.consensus import Versioned
 from tidemark.persist.state import Batch, Hold, Lead, Retired, State, WriterState
@@ -70,6 +70,15 @@ class _Numbered(msgspec.Struct, array_like=True):
     format: int
 
 
+# Made here, once: a decoder that is first made by several threads at a time is not safe to make.
+_NUMBERED = msgspec.msgpack.Decoder(_Numbered)
+_ENVELOPE = msgspec.msgpack.Decoder(tuple[int, str, str, msgspec.Raw, int])
+_STATE = msgspec.msgpack.Decoder(State)
+_DIFF = msgspec.msgpack.Decoder(Diff)
+
+RESTORING = "restoring"
+"""The kind of a version that only says that a backup's state will come after it."""
+
 RESTORE = "the shard cannot be opened; restore its log in Consensus from a backup"
 
 
@@ -80,21 +89,31 @@ def encode(old: State, new: State, command: str, *, rollup: bool) -> bytes:
     return msgspec.msgpack.encode((FORMAT, command, kind, msgspec.Raw(body), checksum))
 
 
+def encode_restoring(backup: str) -> bytes:
+    """A first version that keeps everyone out until a restore of `backup` is done."""
+    body = msgspec.msgpack.encode(backup)
+    checksum = _checksum(RESTORING, RESTORING, body)
+    return msgspec.msgpack.encode((FORMAT, RESTORING, RESTORING, msgspec.Raw(body), checksum))
+
+
 def decode(shard_id: str, versioned: Versioned) -> Version:
     name = f"version {versioned.seqno} of shard {shard_id}"
     if not isinstance(versioned.data, bytes):
         kind = type(versioned.data).__name__
         raise Corruption(f"{name} cannot be read: it is of type {kind}, not bytes", hint=RESTORE)
     try:
-        format_ = msgspec.msgpack.decode(versioned.data, type=_Numbered).format
+        format_ = _NUMBERED.decode(versioned.data).format
         if format_ != FORMAT:
             raise _other_format(name, format_)
-        _, command, kind, body, checksum = msgspec.msgpack.decode(
-            versioned.data, type=tuple[int, str, str, msgspec.Raw, int]
-        )
+        _, command, kind, body, checksum = _ENVELOPE.decode(versioned.data)
         if _checksum(command, kind, body) != checksum:
             raise Corruption(f"{name} is damaged: its checksum does not fit", hint=RESTORE)
-        found = msgspec.msgpack.decode(body, type=State if kind == "rollup" else Diff)
+        if kind == RESTORING:
+            raise Unavailable(
+                f"shard {shard_id} is being restored from a backup, or that was broken off",
+                hint="wait for `tidemark restore`, or run it again: it goes on where it ended",
+            )
+        found = _STATE.decode(body) if kind == "rollup" else _DIFF.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Corruption(f"{name} cannot be read: {error}", hint=RESTORE) from error
     if found.seqno != versioned.seqno:

@@ -57,12 +57,14 @@ def compare_and_append(
     expires_ms: int,
     rendition: int = 0,
     leading: tuple[str, ...] | None = None,
+    log: str = "",
 ) -> tuple[State, Appended | UpperMismatch]:
     """Append `batch` if and only if the shard's upper is its lower.
 
     The first append of a newer rendition shuts out the writers of older ones for good.
 
     With `leading`, those who follow this shard are complete to its upper, too, but for these ones.
+    A shard that follows is appended to only by who knows its `log`.
     """
     lower, upper = batch.lower, batch.upper
     if state.is_tombstone:
@@ -77,6 +79,12 @@ def compare_and_append(
                 f"not {upper}"
             )
         return state, Appended(mine.upper)
+    if state.follows not in ("", log):
+        raise InvalidUsage(
+            f"shard {state.shard_id} follows {state.follows}, and is written only with it: what is"
+            " before the upper of that may have been read already",
+            hint="write to what it is made from instead; nothing was appended",
+        )
     if rendition < state.rendition:
         raise Fenced(
             f"shard {state.shard_id} is written by rendition {state.rendition}, not {rendition} any "

@@ -9,7 +9,7 @@ is `Indeterminate`; the caller looks at the head before it tries again. Sequence
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -27,6 +27,10 @@ class Versioned(NamedTuple):
     data: bytes
 
 
+Logs = dict[str, list[Versioned]]
+"""Versions by key, oldest first."""
+
+
 class Consensus(Protocol):
     def head(self, key: str) -> Versioned | None: ...
 
@@ -42,6 +46,11 @@ class Consensus(Protocol):
 
     def keys(self) -> list[str]: ...
 
+    def capture(self) -> Logs:
+        """Every log as all of them were at one moment: no commit is in it without those that were
+        acknowledged before it began, whatever their keys."""
+        ...
+
     def watch(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` soon after anyone commits, until the returned function is called.
 
@@ -53,6 +62,14 @@ class Consensus(Protocol):
     def close(self) -> None:
         """Give up connections and threads; what is stored stays."""
         ...
+
+
+def gathered(rows: Iterable[tuple[str, int, bytes]]) -> Logs:
+    """Rows of a table of all versions, which are in order, by key."""
+    logs: Logs = {}
+    for key, seqno, data in rows:
+        logs.setdefault(key, []).append(Versioned(seqno, data))
+    return logs
 
 
 class MemConsensus:
@@ -94,6 +111,10 @@ class MemConsensus:
     def keys(self) -> list[str]:
         with self._lock:
             return sorted(key for key, log in self._logs.items() if log)
+
+    def capture(self) -> Logs:
+        with self._lock:
+            return {key: [*self._logs[key]] for key in sorted(self._logs) if self._logs[key]}
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         return self._watchers.add(wake)

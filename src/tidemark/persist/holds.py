@@ -32,6 +32,9 @@ from tidemark.persist.state import Batch, Hold, State
 log = structlog.get_logger("persist")
 
 
+_NAMED = msgspec.msgpack.Decoder(tuple[str, Hold])
+
+
 class Lease:
     """While it lives, since stays at or before its time, and the parts it listed stay in place."""
 
@@ -146,7 +149,7 @@ class Leases:
 
     def adopt(self, machine: Machine, given: bytes) -> Lease:
         """A lease of another process, renewed; an error if it has ended."""
-        hold_id, hold = msgspec.msgpack.decode(given, type=tuple[str, Hold])
+        hold_id, hold = _NAMED.decode(given)
         machine.refresh()
         lease = Lease(machine, hold_id, hold)
         lease.renew()

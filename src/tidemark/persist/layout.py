@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from tidemark.persist.hot import Run, RunWriter, hashes_of
 from tidemark.persist.keyhash import HASH, key_hash
-from tidemark.persist.merge import equal_rows
+from tidemark.persist.merge import equal_rows, taken
 from tidemark.persist.order import Order, argsort, order
 from tidemark.persist.updates import (
     DIFF,
@@ -79,7 +79,7 @@ class Layout:
         table = self.with_row_hash(table)
         at = self.argsort(table)
         if not (at[1:] > at[:-1]).all():
-            table = table.take(pa.array(at))
+            table = taken(table, at)
         return (_summed(table, self) if sums else table).drop_columns([ROW])
 
     def argsort(self, table: pa.Table) -> np.ndarray:
@@ -121,8 +121,11 @@ class Layout:
         keys = both.group_by(both.column_names, use_threads=False).aggregate([])
         return pc.count_distinct(keys[HASH]).as_py() < keys.num_rows
 
-    def follows(self, before: pa.Table, after: pa.Table) -> bool:
-        """Whether two sorted tables, one after the other, are sorted."""
+    def follows(self, before: pa.Table, after: pa.Table, *, sums: bool) -> bool:
+        """Whether two sorted tables, one after the other, are sorted (and summed up)."""
+        if sums:
+            # Of two that share a key, neither knows whether they share a row: the merge does.
+            return bool(hashes_of(before)[-1] < hashes_of(after)[0])
         edge = pa.concat_tables([before.slice(before.num_rows - 1), after.slice(0, 1)])
         return bool((self.argsort(self.with_row_hash(edge)) == [0, 1]).all())
 
@@ -183,8 +186,7 @@ def sort_stream(
         chunk = layout.sort(chunk, sums=sums)
         if not chunk.num_rows:
             continue
-        # Of two that meet, neither knows whether they share a row: the merge does.
-        if before is not None and (sums or not layout.follows(before, chunk)):
+        if before is not None and not layout.follows(before, chunk, sums=sums):
             runs.append(writer.finish())
             writer = make(schema)
         writer.write(chunk)

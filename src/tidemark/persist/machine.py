@@ -76,6 +76,16 @@ class Machine:
         state = self.refresh()
         return replace(state, upper=upper_by(log, state))
 
+    def known(self) -> State:
+        """What `seen` would say as far as this process knows, without asking anyone: since and
+        upper are lower bounds of the true ones."""
+        state = self.cached
+        if not state.follows:
+            return state
+        return replace(
+            state, upper=upper_by(self._log_of(self.shard_id, state.follows).cached, state)
+        )
+
     def apply(self, command: str, step: Callable[[State], tuple[State, T]]) -> T:
         """Run `step` on the newest state and commit what it returns, under the name `command`.
 

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.errors import Corruption, InvalidUsage
 from tidemark.persist.order import Order, argsort, is_sorted, order
@@ -33,7 +34,6 @@ from tidemark.persist.ranges import EVERYTHING, Range
 from tidemark.persist.updates import (
     DIFF,
     ERR,
-    META_FIELDS,
     TIME,
     advance,
     canonical,
@@ -42,6 +42,9 @@ from tidemark.persist.updates import (
 )
 
 _KEY, _ROW = "_key_hash", "_row_hash"
+
+_MANY, _SAMPLE = 16 * 1024, 1024
+"""Rows that are worth a look at how often values repeat, and by how many that is judged."""
 
 
 def merge_runs(
@@ -231,12 +234,39 @@ def _consolidate(pieces: list[_Piece]) -> _Piece:
     new[1:] = ~same | (times[1:] != times[:-1])
     starts = np.flatnonzero(new)
     sums = np.add.reduceat(diffs[at], starts)
-    kept = starts[sums != 0]
-    table = table.take(pa.array(at[kept]))
-    table = table.set_column(
-        table.schema.get_field_index(DIFF), META_FIELDS[1], pa.array(sums[sums != 0])
-    )
-    return _Piece(table, Order(key[kept], row[kept]))
+    if not sums.all():
+        starts, sums = starts[sums != 0], sums[sums != 0]
+    if len(starts) < len(whole):
+        at, key, row = at[starts], key[starts], row[starts]
+    return _Piece(taken(table, at, {DIFF: pa.array(sums)}), Order(key, row))
+
+
+def taken(table: pa.Table, at: np.ndarray, known: dict[str, pa.Array] | None = None) -> pa.Table:
+    """The rows `at` these places, but for columns that are known already."""
+    places = pa.array(at)
+
+    def moved(name: str) -> pa.ChunkedArray | pa.Array:
+        column = table[name]
+        if known and name in known:
+            return known[name]
+        if column.null_count == len(column):
+            return pa.nulls(len(at), column.type)
+        if pa.types.is_string(column.type) and _repeats(column):
+            # Strings are long to move, and what stands for them is short.
+            coded = column.combine_chunks().dictionary_encode()
+            chosen = coded.indices.take(places)
+            return pa.DictionaryArray.from_arrays(chosen, coded.dictionary).dictionary_decode()
+        return column.take(places)
+
+    return pa.table([moved(name) for name in table.column_names], schema=table.schema)
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether there are few different values among many, as far as a sample tells."""
+    if len(column) < _MANY:
+        return False
+    sample = column.take(pa.array(np.arange(0, len(column), len(column) // _SAMPLE)))
+    return pc.count_distinct(sample, mode="all").as_py() <= _SAMPLE // 8
 
 
 def equal_rows(table: pa.Table, names: list[str], left: np.ndarray, right: np.ndarray) -> bool:

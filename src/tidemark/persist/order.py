@@ -26,6 +26,9 @@ import pyarrow as pa
 from tidemark.persist.keyhash import PRIME, array_hash, batches, combine, mix
 from tidemark.persist.updates import ERR, TIME, row_names
 
+_MANY, _SAMPLE = 16 * 1024, 1024
+"""Rows that are worth a look at how many keys they have, and of how many that is judged."""
+
 
 class Order(NamedTuple):
     """The positions of a table's rows: two uint64 arrays."""
@@ -99,8 +102,13 @@ def argsort(positions: Order, *ties: np.ndarray) -> np.ndarray:
     key, *rest = (positions.key, positions.row, *ties)
     if key.size and key[0] == key[-1] and not (key != key[0]).any():
         key, *rest = rest
-    result = key.argsort()
-    new = _starts(key[result])
+    if rest and (groups := _few(key)) is not None:
+        values, *rest = rest
+        result = _argsort_groups(groups, values)
+        new = _starts(groups[result]) | _starts(values[result])
+    else:
+        result = key.argsort()
+        new = _starts(key[result])
     for values in rest:
         tied = ~new
         tied[:-1] |= ~new[1:]
@@ -114,11 +122,23 @@ def argsort(positions: Order, *ties: np.ndarray) -> np.ndarray:
     return result
 
 
+def _few(key: np.ndarray) -> np.ndarray | None:
+    """The rank of each key, if there are so few different ones that they need not be sorted."""
+    if len(key) < _MANY or len(np.unique(key[:: len(key) // _SAMPLE])) > _SAMPLE // 8:
+        return None
+    coded = pa.array(key).dictionary_encode()
+    if len(coded.dictionary) > _SAMPLE:
+        return None
+    rank = np.empty(len(coded.dictionary), dtype=np.uint64)
+    rank[coded.dictionary.to_numpy().argsort()] = np.arange(len(rank), dtype=np.uint64)
+    return rank[coded.indices.to_numpy()]
+
+
 def _argsort_groups(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Numbers by (group, value), with both packed into one integer."""
     values = (values - values.min()).view(np.uint64)
     bits = int(values.max()).bit_length()
-    lost = max(bits + int(groups[-1]).bit_length() - 64, 0)
+    lost = max(bits + int(groups.max()).bit_length() - 64, 0)
     packed = groups.astype(np.uint64) << np.uint64(bits - lost)
     packed |= values >> np.uint64(lost)
     result = packed.argsort()

@@ -28,7 +28,15 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from tidemark.errors import Determinate, Indeterminate, InvalidUsage, TidemarkError
-from tidemark.persist.consensus import Versioned, Wake, Watchers, check_seqno, check_truncate
+from tidemark.persist.consensus import (
+    Logs,
+    Versioned,
+    Wake,
+    Watchers,
+    check_seqno,
+    check_truncate,
+    gathered,
+)
 from tidemark.persist.group import Group
 
 log = structlog.get_logger("persist")
@@ -114,6 +122,11 @@ class PostgresConsensus:
     def keys(self) -> list[str]:
         query = 'SELECT DISTINCT key COLLATE "C" AS key FROM {table} ORDER BY key'
         return [key for (key,) in self._read(query)]
+
+    def capture(self) -> Logs:
+        # One statement sees one snapshot of the table.
+        query = 'SELECT key, seqno, data FROM {table} ORDER BY key COLLATE "C", seqno'
+        return gathered(self._read(query))
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         return self._watchers.add(wake)

@@ -30,7 +30,8 @@ from tidemark.persist.filters import Filter
 from tidemark.persist.holds import Lease, Leases, check_as_of, check_time
 from tidemark.persist.machine import Machine
 from tidemark.persist.part import MissingPart, read_chunks
-from tidemark.persist.runs import schema_of, split_runs, stream_runs
+from tidemark.persist.regroup import by_key
+from tidemark.persist.runs import in_order, schema_of, split_runs, stream_runs
 from tidemark.persist.source import PartSource
 from tidemark.persist.state import Part, State
 from tidemark.persist.updates import META_FIELDS, advance, between, concat, consolidate
@@ -134,6 +135,23 @@ class ReadHandle:
         self._await(as_of, None)
         with self.lease(as_of) as lease:
             yield from self._stored(lease, Frontier.MIN, Frontier(as_of + 1))
+
+    def stream_keys(
+        self, as_of: int, prepare: Callable[[pa.Table], pa.Table], size: int
+    ) -> Iterator[pa.Table]:
+        """The same `prepare`d, which adds the hashes of the shard's key, and regrouped so that all
+        of a key comes together in a piece of about `size` bytes, if it fits in."""
+        self._await(as_of, None)
+        with self.lease(as_of) as lease:
+            streams = in_order(
+                self._parts.blob,
+                lease.state,
+                split_runs(lease.batches()),
+                until=as_of + 1,
+                config=self._machine.config,
+            )
+            prepared = (map(prepare, stream) for stream in streams)
+            yield from _while_held(lease, by_key(prepared, size))
 
     def updates(self, lower: Frontier, upper: Frontier) -> pa.Table:
         """What happened in [lower, upper), unconsolidated. `upper` must have been reached.

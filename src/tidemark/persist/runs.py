@@ -57,6 +57,13 @@ def stream_runs(
     return merge_runs(streams, key=state.key, horizon=horizon, chunk_rows=chunk_rows, within=within)
 
 
+def in_order(
+    blob: Blob, state: State, runs: list[Run], *, until: int, config: Config
+) -> list[Iterator[pa.Table]]:
+    """The updates of `runs` before `until` as a few streams, each in run order."""
+    return [_chunks(blob, state, group, until, EVERYTHING) for group in _packed(runs, config)]
+
+
 def _at_once(
     blob: Blob, state: State, runs: list[Run], horizon: int | None, until: int | None
 ) -> Iterator[pa.Table]:

@@ -17,7 +17,15 @@ from typing import TypeVar
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import Corruption, Determinate, Indeterminate, InvalidUsage, TidemarkError
 from tidemark.persist.bell import bell_of
-from tidemark.persist.consensus import Versioned, Wake, Watchers, check_seqno, check_truncate
+from tidemark.persist.consensus import (
+    Logs,
+    Versioned,
+    Wake,
+    Watchers,
+    check_seqno,
+    check_truncate,
+    gathered,
+)
 from tidemark.persist.group import Group
 
 T = TypeVar("T")
@@ -87,6 +95,10 @@ class SqliteConsensus:
 
     def keys(self) -> list[str]:
         return [key for (key,) in self._read("SELECT DISTINCT key FROM consensus ORDER BY key")]
+
+    def capture(self) -> Logs:
+        # One statement reads one snapshot of the file.
+        return gathered(self._read("SELECT key, seqno, data FROM consensus ORDER BY key, seqno"))
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         try:

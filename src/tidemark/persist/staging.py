@@ -62,7 +62,7 @@ class Staged(msgspec.Struct, frozen=True):
     @staticmethod
     def from_bytes(data: bytes) -> Staged:
         try:
-            return msgspec.msgpack.decode(data, type=Staged)
+            return _STAGED.decode(data)
         except (msgspec.MsgspecError, ValueError, TypeError) as error:
             raise InvalidUsage(f"not a staged batch: {error}") from error
 
@@ -80,6 +80,9 @@ def fuse(shard_id: str, batches: Iterable[Staged]) -> Staged:
     if len({batch.id for batch in batches}) < len(batches) or len(set(keys)) < len(keys):
         raise InvalidUsage(f"a batch staged for shard {shard_id} was given twice")
     return Staged(shard_id, tuple(run for batch in batches for run in batch.runs))
+
+
+_STAGED = msgspec.msgpack.Decoder(Staged)
 
 
 class Stager:

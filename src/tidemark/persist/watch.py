@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from tidemark.clock import Clock
@@ -50,6 +50,13 @@ class Watch:
             wake = [waiter for key in keys for waiter in self._waiters.get(key, ())]
         for waiter in wake:
             waiter()
+
+    def subscribe(self, shard_id: str, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake` when the shard has a new version, until what comes back is called."""
+        stack = ExitStack()
+        # One of its own: the same may be given twice.
+        stack.enter_context(self._waiting(shard_id, lambda: wake()))
+        return stack.close
 
     def wait_for(
         self, shard_id: str | None, ready: Callable[[], T | None], timeout: float | None = None

@@ -41,6 +41,7 @@ class WriteHandle:
         key: tuple[str, ...],
         name: str | None = None,
         rendition: int = 0,
+        log: str = "",
     ) -> None:
         self.shard_id = machine.shard_id
         self.schema = schema
@@ -51,6 +52,7 @@ class WriteHandle:
         self._writer = uuid4().hex if name is None else f"{GIVEN}{name}"
         self._lasting = name is not None
         self._rendition = rendition
+        self._log = log
         self._tokens = count()
         self._number: int | None = None
         # The token in the state is that of the writer's last append, so there is one at a time.
@@ -167,6 +169,7 @@ class WriteHandle:
         (`leading`) also appends here what there is for this shard, before the next one."""
         self.register()  # It may be read before anything is appended.
         self._machine.apply("follow", lambda state: commands.follow(state, log_id))
+        self._log = log_id
 
     def evolve_schema(self, schema: pa.Schema) -> SchemaMismatch | None:
         """Go on with rows of `schema`, which has more nullable columns at the end.
@@ -231,6 +234,7 @@ class WriteHandle:
                         else clock.now_ms() + config.writer_lease_ms,
                         rendition=self._rendition,
                         leading=leading,
+                        log=self._log,
                     ),
                 )
         except Fenced:

@@ -111,8 +111,8 @@ class Options(NamedTuple):
 
 
 def collections(client: PersistClient) -> dict[str, Item]:
-    """Everything that is stored, by name."""
-    return {i.name: i for i in read_items(client).values() if i.shard is not None}
+    """Everything that is stored, by name; with the schema, where that is not the default one."""
+    return {i.shown: i for i in read_items(client).values() if i.shard is not None}
 
 
 def found(client: PersistClient, name: str) -> Item:

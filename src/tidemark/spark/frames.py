@@ -7,13 +7,15 @@ Spark job that opens files costs more than the rows do.
 
     snapshot    the collection at one time: every row once, with `_diff`, the number of its copies
     rows        the same, each row as often as it counts and without `_diff`
+    counted     between the two: with `_diff`, but a row may come more than once
     delta       the updates in [lower, upper), with `_time` and `_diff`
 
 Most of a shard lies in one large batch that compaction has summed up at one time: the *base*.
 The other batches that a snapshot needs, the *overlay*, are few rows, so the base is not grouped
 again. With the overlay summed up by itself, into rows that came (+) and rows that went (-):
 
-    rows        base without -, and + as it is                       one scan of the base
+    rows,       base without -, and + as it is                        one scan of the base
+    counted
     snapshot    base rows that the overlay does not touch, and the    two scans
                 touched ones grouped with it
 
@@ -25,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache, partial, reduce
 from itertools import groupby
 from typing import NamedTuple
@@ -136,6 +138,16 @@ def rows(
 
 
 @contextmanager
+def counted(
+    spark: SparkSession, client: PersistClient, shard_id: str, as_of: int
+) -> Iterator[Frames]:
+    """The collection at `as_of`, with `_diff`, for whoever adds up: no row counts less than once,
+    but it may come more than once. Cheaper than `snapshot` beside a base."""
+    with _scan(spark, client, shard_id, as_of, None) as scan:
+        yield Frames(scan.counted(), scan.errors(), scan.may_err)
+
+
+@contextmanager
 def delta(
     spark: SparkSession,
     client: PersistClient,
@@ -242,20 +254,18 @@ class _Scan:
         if least < 1:
             # Rows that the overlay must make up for are not the base's alone.
             return self._copies(self.consolidated())
-        scanned = self._of(base, [*self.names, DIFF])
-        came = []
-        if rest:
-            overlay = self.overlay(rest)
-            came = [overlay.came]
-            if overlay.went is not None and most == 1:
-                scanned = overlay.matched(scanned, overlay.went, "left_anti")
-            elif overlay.went is not None:
-                left = scanned[DIFF] + F.coalesce(overlay.went[DIFF], F.lit(0))
-                rows = [scanned[quoted(name)] for name in self.names]
-                joined = overlay.matched(scanned, overlay.went, "left")
-                scanned = joined.select(*rows, left.alias(DIFF))
-        scanned = scanned.select(*map(column, self.names)) if most == 1 else self._copies(scanned)
-        return reduce(DataFrame.unionAll, [scanned, *came])
+        left, came = self._overlaid(base, rest, most)
+        left = left.select(*map(column, self.names)) if most == 1 else self._copies(left)
+        return reduce(DataFrame.unionAll, [left, *came])
+
+    def counted(self) -> DataFrame:
+        base, rest = ([], []) if self._small else self._split()
+        least, most = _bounds(base) if base else (0, 0)
+        if least < 1:
+            return self.consolidated().where(column(DIFF) > 0)
+        left, came = self._overlaid(base, rest, most)
+        once = [frame.withColumn(DIFF, F.lit(1).cast("bigint")) for frame in came]
+        return reduce(DataFrame.unionAll, [left.where(column(DIFF) > 0), *once])
 
     def errors(self, *meta: str) -> DataFrame:
         """`_err` and the number of its copies (and `_time`)."""
@@ -282,6 +292,26 @@ class _Scan:
             times = {time for part in batch.parts for time in (part.min_time, part.max_time)}
             if parts and one_run and len(times) == 1:
                 yield sum(part.rows for part in parts), at
+
+    def _overlaid(
+        self, base: list[Part], rest: list[Part], most: int
+    ) -> tuple[DataFrame, list[DataFrame]]:
+        """What the overlay leaves of the base, in which no row counts more than `most`; and the
+        rows that came, if there is an overlay."""
+        scanned = self._of(base, [*self.names, DIFF])
+        if not rest:
+            return scanned, []
+        overlay = self.overlay(rest)
+        if overlay.went is None:
+            left = scanned
+        elif most == 1:
+            left = overlay.matched(scanned, overlay.went, "left_anti")
+        else:
+            count = scanned[DIFF] + F.coalesce(overlay.went[DIFF], F.lit(0))
+            rows = [scanned[quoted(name)] for name in self.names]
+            joined = overlay.matched(scanned, overlay.went, "left")
+            left = joined.select(*rows, count.alias(DIFF))
+        return left, [overlay.came]
 
     def overlay(self, parts: list[Part]) -> _Overlay:
         """The overlay summed up, here if it is small enough, else by Spark."""
@@ -521,6 +551,9 @@ def _literal(value: object, kind: pa.DataType) -> Column:
     if pa.types.is_timestamp(kind) and kind.tz is None and isinstance(value, datetime):
         # As a timestamp it would be one of the session's zone.
         return F.lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
+    if pa.types.is_date(kind) and isinstance(value, date):
+        # As a date of Java it would be one of another calendar, or none.
+        return F.lit(value.isoformat()).cast("date")
     return F.lit(value)
 
 

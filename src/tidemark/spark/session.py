@@ -12,6 +12,7 @@ settings for its size. Sessions have their own temporary views, so nothing is sh
     TIDEMARK_S3A_JARS       <environment>/s3a where the jars for s3a:// are
     TIDEMARK_KAFKA_JARS     <environment>/kafka-spark where the jars for Kafka and Avro are
                             <environment>/spark-classes.jsa is what a JVM starts quickly with
+    TIDEMARK_SPARK_UI       on, if local      whether a replica shows its jobs on a port of its own
     TIDEMARK_SPARK_LOG      fatal             how much Spark's JVM says on stderr (warn, info, ...)
 """
 
@@ -23,8 +24,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import parse_qsl, urlsplit
@@ -33,7 +35,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tidemark.errors import Unavailable
+from tidemark.errors import InvalidUsage, Unavailable
 
 MIN_JAVA = 17
 
@@ -116,6 +118,51 @@ LARGE = {
     "spark.sql.execution.arrow.localRelationThreshold": str(1024 * 1024),
 }
 
+PEEKS, MAINTENANCE, HYDRATION = "peeks", "maintenance", "hydration"
+
+POOLS = {
+    # (weight, tasks that it gets before a pool that has its own has one more)
+    PEEKS: (100, 1_000),
+    MAINTENANCE: (10, 1),
+    HYDRATION: (1, 0),
+}
+"""Who goes first where jobs share this Spark: somebody waits for a peek, a view waits for its tick,
+and what is being hydrated takes the rest. Jobs of no pool are with the last."""
+
+
+def use_pool(spark: SparkSession, pool: str) -> None:
+    """What this thread runs from now on, it runs in that pool."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+
+
+@contextlib.contextmanager
+def cancellable(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Jobs of this thread meanwhile can be ended by `cancel_tagged`."""
+    context = spark.sparkContext
+    context.addJobTag(tag)
+    context.setInterruptOnCancel(True)
+    try:
+        yield
+    finally:
+        context.removeJobTag(tag)
+
+
+def cancel_tagged(spark: SparkSession, tag: str) -> None:
+    """End the jobs that run with that tag; the next one of the same thread begins all the same."""
+    spark.sparkContext.cancelJobsWithTag(tag)
+
+
+def cancel_group(spark: SparkSession, group: str) -> None:
+    """End the jobs of a group, also those that it has not begun yet."""
+    context: Any = spark.sparkContext
+    context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+
+
+def jobs_run(spark: SparkSession) -> int:
+    """How many jobs Spark has run so far."""
+    context: Any = spark.sparkContext
+    return int(context._jsc.sc().dagScheduler().numTotalJobs())
+
 
 def start_spark(
     *,
@@ -147,6 +194,10 @@ def start_spark(
             ),
             ("spark.executor.defaultJavaOptions", f"{STACK} {AVRO_LIMIT}"),
             ("spark.scheduler.mode", "FAIR"),
+            # Executors that do not let go of a cancelled task are replaced.
+            ("spark.task.reaper.enabled", "true"),
+            ("spark.task.reaper.killTimeout", "30s"),
+            ("spark.task.reaper.threadDump", "false"),
             ("spark.sql.codegen.cache.maxEntries", "5000"),
             ("spark.sql.catalogImplementation", "in-memory"),
             *_driver_address(master).items(),
@@ -157,7 +208,57 @@ def start_spark(
     )
     if SparkContext._gateway is None:
         SparkContext._ensure_initialized(gateway=_launch_quietly(conf))
-    return SparkSession.builder.config(conf=conf).getOrCreate()
+    with tempfile.NamedTemporaryFile("w", prefix="tidemark-pools-", suffix=".xml") as pools:
+        # Read when the context starts, and never again.
+        pools.write(_allocations())
+        pools.flush()
+        conf.set("spark.scheduler.allocation.file", Path(pools.name).as_uri())
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def ui_settings(master: str) -> dict[str, str]:
+    """Spark's own pages, for looking on only. Nobody is asked for a password there, so they are on
+    loopback, and where Spark would listen on all addresses only if that was asked for."""
+    is_local = master.startswith("local")
+    wanted = os.environ.get("TIDEMARK_SPARK_UI", "on" if is_local else "off")
+    if wanted not in ("on", "off"):
+        raise InvalidUsage(f"TIDEMARK_SPARK_UI is {wanted!r}", hint="it is on or off")
+    if wanted == "off":
+        return {}
+    if is_local:
+        # The only thing that Spark's pages ask where to listen.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.ui.killEnabled": "false",
+        # A tick is two jobs: what is kept are minutes.
+        "spark.ui.retainedJobs": "500",
+        "spark.ui.retainedStages": "500",
+        "spark.ui.retainedTasks": "5000",
+        "spark.sql.ui.retainedExecutions": "200",
+    }
+
+
+def _allocations() -> str:
+    """`POOLS` as Spark reads it."""
+    pools = "".join(
+        f'<pool name="{name}"><schedulingMode>FAIR</schedulingMode>'
+        f"<weight>{weight}</weight><minShare>{share}</minShare></pool>"
+        for name, (weight, share) in POOLS.items()
+    )
+    return f"<allocations>{pools}</allocations>"
+
+
+@contextlib.contextmanager
+def in_pool(spark: SparkSession, pool: str) -> Iterator[None]:
+    """Jobs of this thread are the pool's in the `with` block."""
+    before = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
+    use_pool(spark, pool)
+    try:
+        yield
+    finally:
+        use_pool(spark, before)  # type: ignore[arg-type]
 
 
 def jvm_of(spark: SparkSession) -> subprocess.Popen[bytes]:
@@ -170,7 +271,10 @@ def jvm_of(spark: SparkSession) -> subprocess.Popen[bytes]:
 def stop_spark(spark: SparkSession) -> None:
     """Stop it, and wait until its JVM is gone."""
     jvm = jvm_of(spark)
+    gateway = spark.sparkContext._gateway
     spark.stop()
+    # Py4J's finalizers would go on to tell the JVM what is no longer used, and complain.
+    gateway._gateway_client.is_connected = False  # type: ignore[union-attr]
     # The JVM ends when its standard input does; who waits for us waits for it, too.
     if jvm.stdin is not None:
         jvm.stdin.close()

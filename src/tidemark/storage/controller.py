@@ -33,6 +33,8 @@ from tidemark.storage.kafka.spec import KafkaSink, sink_holder
 from tidemark.storage.source import Statistics
 from tidemark.storage.spec import Definition, Source, written_by
 
+_DEFINITION: msgspec.json.Decoder[Definition] = msgspec.json.Decoder(Definition)
+
 
 class Frontiers(NamedTuple):
     since: Frontier
@@ -54,7 +56,7 @@ class Storage:
     def definitions(self) -> Mapping[str, Definition]:
         """All that is to run, by id."""
         rows = self._definitions.rows
-        return {id_: msgspec.json.decode(rows[id_], type=Definition) for id_ in sorted(rows)}
+        return {id_: _DEFINITION.decode(rows[id_]) for id_ in sorted(rows)}
 
     # What comes in and goes out.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidemark.clock import Clock
 from tidemark.persist import PersistClient
 from tidemark.storage.generated import Generated
 from tidemark.storage.generators import generator
@@ -17,9 +18,14 @@ from tidemark.storage.spec import GeneratorSource, Source
 
 
 def ingestion(
-    source: Source, *, client: PersistClient, spark: SparkSession, folder: Path
+    source: Source,
+    *,
+    client: PersistClient,
+    spark: SparkSession,
+    folder: Path,
+    clock: Clock | None = None,
 ) -> Ingestion:
-    """`folder` is for arrangements."""
+    """`folder` is for arrangements; `clock` is what bindings take their times from."""
     upstream: Upstream
     match source:
         case GeneratorSource():
@@ -37,6 +43,7 @@ def ingestion(
         remap=source.remap,
         shards=shards,
         interval_ms=source.interval_ms,
+        clock=clock,
     )
 
 

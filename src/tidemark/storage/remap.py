@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from tidemark.frontier import MIN_TIME, Frontier
-from tidemark.persist import Appended, PersistClient, as_updates
+from tidemark.persist import Appended, PersistClient, ReadHandle, as_updates
 from tidemark.persist.updates import DIFF, TIME
 from tidemark.types import BIGINT, INTEGER, Column, arrow_schema
 
@@ -34,6 +34,13 @@ class Binding(NamedTuple):
     offsets: Offsets
 
 
+def read_offsets(reader: ReadHandle, time: int) -> dict[int, int]:
+    """How far a source was at `time`, by its remap shard."""
+    rows = reader.snapshot(time)
+    found = zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
+    return dict(sorted(found))
+
+
 class Remap:
     def __init__(self, client: PersistClient, shard_id: str):
         self.shard_id = shard_id
@@ -46,11 +53,7 @@ class Remap:
 
     def offsets_at(self, time: int) -> dict[int, int]:
         """How far the source was at `time`; nothing at all before the first binding."""
-        if time < MIN_TIME:
-            return {}
-        rows = self._reader.snapshot(time)
-        found = zip(rows["partition"].to_pylist(), rows["offset"].to_pylist(), strict=True)
-        return dict(sorted(found))
+        return read_offsets(self._reader, time) if time >= MIN_TIME else {}
 
     def bindings(self, lower: Frontier, upper: Frontier) -> list[Binding]:
         """Bindings made in [lower, upper), in order; those that bound something new."""

@@ -123,6 +123,38 @@ class Statistics(msgspec.Struct):
         return msgspec.structs.replace(self, **counters)
 
 
+class SinkStatistics(msgspec.Struct, frozen=True):
+    """What a sink has sent since it was started; what is staged counts when it is committed."""
+
+    messages_staged: int = 0
+    messages_committed: int = 0
+    bytes_staged: int = 0
+    bytes_committed: int = 0
+
+    def staged(self, messages: int, size: int) -> SinkStatistics:
+        return msgspec.structs.replace(
+            self,
+            messages_staged=self.messages_staged + messages,
+            bytes_staged=self.bytes_staged + size,
+        )
+
+    @property
+    def committed(self) -> SinkStatistics:
+        """All that is staged is."""
+        return msgspec.structs.replace(
+            self, messages_committed=self.messages_staged, bytes_committed=self.bytes_staged
+        )
+
+    def after(self, earlier: SinkStatistics) -> SinkStatistics:
+        """These and what was done before; of that, what was not committed was for nothing."""
+        return SinkStatistics(
+            self.messages_staged + earlier.messages_committed,
+            self.messages_committed + earlier.messages_committed,
+            self.bytes_staged + earlier.bytes_committed,
+            self.bytes_committed + earlier.bytes_committed,
+        )
+
+
 COUNTERS = Statistics.__struct_fields__[: Statistics.__struct_fields__.index("snapshot_committed")]
 
 

@@ -80,7 +80,9 @@ class Tables:
         they followed the log begin to when they have all that is in it.
         """
         for shard_id, schema in shards.items():
-            self._tables[shard_id] = self._client.open_writer(shard_id, schema=schema)
+            self._tables[shard_id] = self._client.open_writer(
+                shard_id, schema=schema, log=self._log.shard_id
+            )
         while True:
             try:
                 self._recover()
@@ -103,6 +105,14 @@ class Tables:
 
     def __contains__(self, shard_id: str) -> bool:
         return shard_id in self._tables
+
+    def written_after(self, shard_id: str, time: int) -> bool:
+        """Whether the table has updates after `time`, or is gone. By T2 its own batches end where
+        it was last written to."""
+        if shard_id not in self._tables or shard_id in self._unapplied:
+            return True
+        appended = self._client.known(shard_id).appended.time
+        return appended is None or appended > time + 1
 
     def drop(self, shard_id: str) -> None:
         self._tables.pop(shard_id, None)

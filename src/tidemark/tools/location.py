@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from tidemark.errors import Corruption, Determinate, InvalidUsage, TidemarkError
 from tidemark.persist.location import Address
+from tidemark.settings import resolve as resolve_settings
 from tidemark.tools.output import warn
 
 if TYPE_CHECKING:
@@ -22,7 +23,11 @@ BLOB, CONSENSUS = "blob", "consensus.db"
 
 
 def locate(data: Path | None, blob: str | None, consensus: str | None) -> Address:
-    """The stores that are meant; those not named lie below `data`."""
+    """The stores that are meant; those not named lie below `data`. If nothing is named, they are
+    those of the server that would be started here (`settings`)."""
+    if data is None and blob is None and consensus is None:
+        told = resolve_settings().settings
+        data, blob, consensus = told.data, told.blob, told.consensus
     if data is None and (blob is None or consensus is None):
         raise InvalidUsage(
             "where are the shards?", hint="give --data DIR, or both --blob URI and --consensus URI"
@@ -119,7 +124,7 @@ def sql_names(client: PersistClient) -> dict[str, str]:
     except Exception as error:  # Whatever is wrong with the catalog, the shards are there.
         warn(f"relations have no names, as the catalog cannot be read: {error}")
         return {}
-    return {item.shard: item.name for item in items if item.shard is not None}
+    return {item.shard: item.shown for item in items if item.shard is not None}
 
 
 def resolve(client: PersistClient, name: str) -> str:

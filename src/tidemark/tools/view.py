@@ -178,6 +178,52 @@ def list_(
 
 
 @app.command()
+def verify(
+    output: Annotated[str, typer.Argument(help="The shard that holds the view.")],
+    data: Data = None,
+    blob: Blob = None,
+    consensus: Consensus = None,
+    as_of: Annotated[
+        int | None, typer.Option(help="At this time; default: the newest that can be read.")
+    ] = None,
+    spark_master: Annotated[str, typer.Option(help="Where Spark runs its jobs.")] = "local[*]",
+    json: Json = False,
+) -> None:
+    """Recompute a view with plain Spark SQL and compare; exit code 1 if it is not the same.
+
+    The view need not be running, and nothing is changed.
+    """
+    with reporting(), ExitStack() as stack:
+        where = locate(data, blob, consensus)
+        client = open_client(where)
+        stack.callback(client.close)
+
+        from tidemark.compute import definition
+        from tidemark.compute.library import verify_view
+        from tidemark.compute.verify import differences, verdict_line
+        from tidemark.spark.session import start_spark, stop_spark
+
+        definition.found(client, output)  # Before Spark starts.
+        spark = start_spark(master=spark_master, app=f"tidemark-verify-{output}", blob=where.blob)
+        stack.callback(stop_spark, spark)
+        found = verify_view(output, client=client, spark=spark, as_of=as_of, report=_spark_line())
+        wrong = differences(found)
+        if json:
+            numbers = {name: getattr(found, name) for name in _VERDICT}
+            print_json({"output": output, **numbers, "differences": wrong.to_pylist()})
+        else:
+            if wrong.num_rows:
+                rows = (row.values() for row in wrong.to_pylist())
+                print_table(wrong.column_names, rows)
+            print(f"{output}: {verdict_line(found)}")
+        if found.verdict == "different":
+            raise typer.Exit(FAILED)
+
+
+_VERDICT = ("as_of", "verdict", "rows", "missing", "unexpected")
+
+
+@app.command()
 def drop(
     output: Annotated[str, typer.Argument(help="The shard that holds the view.")],
     data: Data = None,

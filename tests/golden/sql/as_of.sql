@@ -63,16 +63,51 @@ SELECT k FROM ao_t AS OF -5;
 SELECT k FROM ao_t AS OF 'then';
 SELECT k FROM ao_t AS OF;
 ----
-ERROR:  the relation can be read from time <time> on, not at 0
-HINT:  read at a later time
+ERROR:  relation "ao_t" can be read from time <time> on, not at 0
+HINT:  read at a later time; RETAIN HISTORY keeps more of it
 ERROR:  syntax error at or near "-"
-HINT:  line 1, column 26
-ERROR:  syntax error at or near "'then'"
-HINT:  line 1, column 26
+LINE 1: SELECT k FROM ao_t AS OF -5;
+                                 ^
+ERROR:  invalid input syntax for type timestamp with time zone: "then"
 ERROR:  syntax error at end of input
+LINE 1: SELECT k FROM ao_t AS OF;
+                                ^
 
 DROP TABLE ao_t CASCADE;
 DROP VIEW ao_now;
 ----
 DROP TABLE
 DROP VIEW
+
+-- A query that is asked once knows the time that it is asked about.
+SELECT mz_now() > 1700000000000 AS later, mz_now()::text LIKE '1%' AS text;
+----
+ later | text
+-------+------
+ t     | t
+(1 row)
+
+CREATE TABLE ao_u (k int) WITH (RETAIN HISTORY FOR '1 day');
+INSERT INTO ao_u VALUES (1);
+SELECT (now() AT TIME ZONE 'UTC' + interval '1 ms')::text AS then
+\gset
+SELECT k FROM ao_u AS OF :'then';
+SELECT k FROM ao_u AS OF AT LEAST TIMESTAMP '2020-01-01';
+SELECT k FROM ao_u AS OF 'then';
+SELECT k FROM ao_u AS OF :'then' ORDER BY k;
+DROP TABLE ao_u;
+----
+CREATE TABLE
+INSERT 0 1
+ k
+---
+ 1
+(1 row)
+ k
+---
+ 1
+(1 row)
+ERROR:  invalid input syntax for type timestamp with time zone: "then"
+ERROR:  syntax error at or near "ORDER BY"
+HINT:  AS OF comes at the end of the query
+DROP TABLE

@@ -12,6 +12,25 @@ ERROR:  secret "cn_p" already exists
 CREATE CONNECTION
 CREATE CONNECTION
 
+ALTER SECRET cn_p AS 'hunter5';
+ALTER SECRET cn_k AS 'hunter5';
+ALTER SECRET cn_none AS 'hunter5';
+ALTER SECRET cn_p 'hunter5';
+ALTER CONNECTION cn_k SET (BROKER 'c:1');
+----
+ALTER SECRET
+ERROR:  "cn_k" is not a secret
+LINE 1: ALTER SECRET cn_k AS 'hunter5';
+                     ^
+ERROR:  secret "cn_none" does not exist
+LINE 1: ALTER SECRET cn_none AS 'hunter5';
+                     ^
+HINT:  CREATE SECRET makes one, SHOW SECRETS lists them
+ERROR:  syntax error in ALTER SECRET
+HINT:  ALTER SECRET name AS 'the value'
+ERROR:  ALTER ... SET (...) can change RETAIN HISTORY only
+HINT:  SET (RETAIN HISTORY FOR '<interval>')
+
 SHOW SECRETS;
 SHOW CONNECTIONS;
 SHOW CREATE SECRET cn_p;
@@ -37,6 +56,8 @@ SELECT name, type, create_sql FROM mz_objects WHERE name LIKE 'cn_%' ORDER BY na
  cn_r | CREATE CONNECTION cn_r TO CONFLUENT SCHEMA REGISTRY (URL 'http://r:8081', USERNAME 'u', PASSWORD SECRET cn_p)
 (1 row)
 ERROR:  "cn_p" is not a connection
+LINE 1: SHOW CREATE CONNECTION cn_p;
+                               ^
  name |    type    |                                                    create_sql
 ------+------------+------------------------------------------------------------------------------------------------------------------
  cn_k | connection | CREATE CONNECTION cn_k TO KAFKA (BROKERS ('a:9092', 'b:9092'), SASL USERNAME = 'u', SASL PASSWORD = SECRET cn_p)
@@ -52,11 +73,23 @@ CREATE VIEW cn_v AS SELECT * FROM cn_k;
 SHOW COLUMNS FROM cn_k;
 ----
 ERROR:  "cn_p" is a secret, not a relation: it cannot be read
+LINE 1: SELECT * FROM cn_p;
+                      ^
 ERROR:  "cn_k" is a connection, not a relation: it cannot be read
+LINE 1: SELECT * FROM cn_k;
+                      ^
 ERROR:  "cn_k" is a connection, not a table: it cannot be written to
+LINE 1: INSERT INTO cn_k VALUES (1);
+                    ^
 ERROR:  "cn_k" is a connection, not a relation: it cannot be read
+LINE 1: SUBSCRIBE cn_k;
+                  ^
 ERROR:  "cn_k" is a connection, not a relation: it cannot be read
+LINE 1: CREATE VIEW cn_v AS SELECT * FROM cn_k;
+                                          ^
 ERROR:  "cn_k" is a connection, not a relation: it cannot be read
+LINE 1: SHOW COLUMNS FROM cn_k;
+                          ^
 
 -- What does not fit together.
 CREATE SECRET cn_q 'hunter2';
@@ -91,8 +124,12 @@ HINT:  e.g. BROKER 'localhost:9092', or BROKERS ('a:9092', 'b:9092')
 ERROR:  SASL PASSWORD takes a secret, not a text
 HINT:  CREATE SECRET p AS '...', then SASL PASSWORD = SECRET p
 ERROR:  secret "cn_none" does not exist
+LINE 1: ...R 'a:1', SASL USERNAME 'u', SASL PASSWORD = SECRET cn_none);
+                                                              ^
 HINT:  CREATE SECRET makes one, SHOW SECRETS lists them
 ERROR:  "cn_k" is not a secret
+LINE 1: ...OKER 'a:1', SASL USERNAME 'u', SASL PASSWORD = SECRET cn_k);
+                                                                 ^
 ERROR:  SASL_SSL needs SASL PASSWORD
 ERROR:  SECURITY PROTOCOL is not 'TLS'
 HINT:  use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL
@@ -108,13 +145,23 @@ ERROR:  USERNAME and PASSWORD go together
 ERROR:  only connections TO KAFKA and TO CONFLUENT SCHEMA REGISTRY are supported
 HINT:  e.g. CREATE CONNECTION k TO KAFKA (BROKER 'localhost:9092')
 ERROR:  connection "cn_none" does not exist
+LINE 1: CREATE SOURCE cn_s FROM KAFKA CONNECTION cn_none (TOPIC 't')...
+                                                 ^
 HINT:  CREATE CONNECTION makes one, SHOW CONNECTIONS lists them
 ERROR:  "cn_p" is not a connection
+LINE 1: CREATE SOURCE cn_s FROM KAFKA CONNECTION cn_p (TOPIC 't') FO...
+                                                 ^
 ERROR:  "cn_r" is not a connection to Kafka
+LINE 1: CREATE SOURCE cn_s FROM KAFKA CONNECTION cn_r (TOPIC 't') FO...
+                                                 ^
 ERROR:  a Kafka source needs a format
 HINT:  add FORMAT ..., or KEY FORMAT ... VALUE FORMAT
 ERROR:  relation "cn_none" does not exist
+LINE 1: CREATE SINK cn_s FROM cn_none INTO KAFKA CONNECTION cn_k (TO...
+                              ^
 ERROR:  "cn_p" is a secret, not a relation: it cannot be read
+LINE 1: CREATE SINK cn_s FROM cn_p INTO KAFKA CONNECTION cn_k (TOPIC...
+                              ^
 ERROR:  a Kafka sink needs a key
 HINT:  add KEY (...) with columns of it
 
@@ -129,6 +176,8 @@ SHOW SECRETS;
 ERROR:  cannot drop cn_p because other objects depend on it: cn_k, cn_r
 HINT:  use DROP ... CASCADE to drop them too
 ERROR:  "cn_p" is not a connection
+LINE 1: DROP CONNECTION cn_p;
+                        ^
 DROP CONNECTION
 DROP SECRET
 NOTICE:  secret "cn_p" does not exist, skipping

@@ -32,11 +32,23 @@ DROP MATERIALIZED VIEW dr_v;
 DROP SOURCE dr_t;
 ----
 ERROR:  "dr_t" is not a view
+LINE 1: DROP VIEW dr_t;
+                  ^
 ERROR:  "dr_v" is not a table
+LINE 1: DROP TABLE dr_v;
+                   ^
 ERROR:  "dr_m" is not a table
+LINE 1: DROP TABLE dr_m;
+                   ^
 ERROR:  "dr_m" is not a view
+LINE 1: DROP VIEW dr_m;
+                  ^
 ERROR:  "dr_v" is not a materialized view
+LINE 1: DROP MATERIALIZED VIEW dr_v;
+                               ^
 ERROR:  "dr_t" is not a source
+LINE 1: DROP SOURCE dr_t;
+                    ^
 
 DROP TABLE dr_none;
 DROP TABLE IF EXISTS dr_none;
@@ -47,6 +59,8 @@ DROP INDEX dr_none;
 DROP TABLE mz_catalog.mz_objects;
 ----
 ERROR:  table "dr_none" does not exist
+LINE 1: DROP TABLE dr_none;
+                   ^
 NOTICE:  table "dr_none" does not exist, skipping
 DROP TABLE
 NOTICE:  view "dr_none" does not exist, skipping
@@ -55,15 +69,20 @@ NOTICE:  materialized view "dr_none" does not exist, skipping
 DROP MATERIALIZED VIEW
 NOTICE:  source "dr_none" does not exist, skipping
 DROP SOURCE
-ERROR:  DROP INDEX is not supported
-HINT:  supported: DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW, CONNECTION, SECRET, SINK
+ERROR:  index "dr_none" does not exist
+LINE 1: DROP INDEX dr_none;
+                   ^
 ERROR:  table "mz_catalog.mz_objects" does not exist
+LINE 1: DROP TABLE mz_catalog.mz_objects;
+                   ^
 
 -- All or none.
 DROP TABLE dr_t, dr_none;
 SELECT count(*) FROM dr_t;
 ----
 ERROR:  table "dr_none" does not exist
+LINE 1: DROP TABLE dr_t, dr_none;
+                         ^
  count
 -------
      0
@@ -77,8 +96,14 @@ SELECT count(*) FROM dr_t;
 ----
 DROP MATERIALIZED VIEW
 ERROR:  relation "dr_mm" does not exist
+LINE 1: SELECT * FROM dr_mm;
+                      ^
+HINT:  did you mean dr_m?
 DROP VIEW
 ERROR:  relation "dr_m" does not exist
+LINE 1: SELECT * FROM dr_m;
+                      ^
+HINT:  did you mean dr_t?
  count
 -------
      0

@@ -11,13 +11,17 @@ SELECT * FORM er_t;
 SELECT 1);
 ----
 ERROR:  syntax error at or near "SELEKT"
-HINT:  line 1, column 1
+LINE 1: SELEKT 1;
+        ^
 ERROR:  syntax error at end of input
-HINT:  line 1, column 10
+LINE 1: SELECT 1 +;
+                  ^
 ERROR:  syntax error at or near "er_t"
-HINT:  line 1, column 18
+LINE 1: SELECT * FORM er_t;
+                      ^
 ERROR:  syntax error at or near ")"
-HINT:  line 1, column 9
+LINE 1: SELECT 1);
+                ^
 
 SELECT * FROM nowhere;
 SELECT * FROM er_t x JOIN nowhere y ON x.k = y.k;
@@ -28,12 +32,28 @@ UPDATE nowhere SET a = 1;
 DELETE FROM nowhere;
 ----
 ERROR:  relation "nowhere" does not exist
+LINE 1: SELECT * FROM nowhere;
+                      ^
 ERROR:  relation "nowhere" does not exist
+LINE 1: SELECT * FROM er_t x JOIN nowhere y ON x.k = y.k;
+                                  ^
 ERROR:  relation "elsewhere.er_t" does not exist
+LINE 1: SELECT * FROM elsewhere.er_t;
+                      ^
+HINT:  did you mean er_t?
 ERROR:  relation "otherdb.public.er_t" does not exist
+LINE 1: SELECT * FROM otherdb.public.er_t;
+                      ^
+HINT:  did you mean er_t?
 ERROR:  relation "nowhere" does not exist
+LINE 1: INSERT INTO nowhere VALUES (1);
+                    ^
 ERROR:  relation "nowhere" does not exist
+LINE 1: UPDATE nowhere SET a = 1;
+               ^
 ERROR:  relation "nowhere" does not exist
+LINE 1: DELETE FROM nowhere;
+                    ^
 
 SELECT nothing FROM er_t;
 SELECT er_t.nothing FROM er_t;
@@ -48,17 +68,35 @@ SELECT k FROM er_t WHERE count(*) > 1;
 SELECT v FROM er_t GROUP BY k;
 ----
 ERROR:  column "nothing" does not exist
+LINE 1: SELECT nothing FROM er_t;
+               ^
 ERROR:  column er_t.nothing does not exist
+LINE 1: SELECT er_t.nothing FROM er_t;
+               ^
 ERROR:  missing FROM-clause entry for table "x"
+LINE 1: SELECT x.k FROM er_t;
+               ^
 ERROR:  column reference "k" is ambiguous
+LINE 1: SELECT k FROM er_t a JOIN er_t b ON a.k = b.k;
+               ^
 ERROR:  column "nothing" does not exist
+LINE 1: INSERT INTO er_t (nothing) VALUES (1);
+                          ^
 ERROR:  column "nothing" of relation "er_t" does not exist
+LINE 1: UPDATE er_t SET nothing = 1;
+                        ^
 ERROR:  function nofunction(integer) does not exist
+LINE 1: SELECT nofunction(k) FROM er_t;
+               ^
 HINT:  it is none of the functions that Tidemark maintains: <functions>
 ERROR:  function upper(integer, integer) does not exist
+LINE 1: SELECT upper(1, 2);
+               ^
 HINT:  no function or operator takes these types; an explicit cast may help
 ERROR:  column "er_t.k" must appear in the GROUP BY clause or be used in an aggregate function
 ERROR:  aggregate functions are not allowed in WHERE
+LINE 1: SELECT k FROM er_t WHERE count(*) > 1;
+                                 ^
 ERROR:  column "er_t.v" must appear in the GROUP BY clause or be used in an aggregate function
 
 -- Types.
@@ -79,16 +117,30 @@ UPDATE er_t SET v = 'x';
 SELECT 1::nosuchtype;
 ----
 ERROR:  operator does not exist: integer + text
+LINE 1: SELECT k + t FROM er_t;
+               ^
 HINT:  no function or operator takes these types; an explicit cast may help
 ERROR:  argument of WHERE must be type boolean, not type text
+LINE 1: SELECT k FROM er_t WHERE t;
+                                 ^
 ERROR:  invalid input syntax for type integer: "one"
+LINE 1: SELECT k FROM er_t WHERE k = 'one';
+                                 ^
 ERROR:  operator does not exist: text = integer
+LINE 1: SELECT k FROM er_t WHERE t = 1;
+                                 ^
 HINT:  no function or operator takes these types; an explicit cast may help
 ERROR:  operator does not exist: date > integer
+LINE 1: SELECT day > 5 FROM er_t;
+               ^
 HINT:  no function or operator takes these types; an explicit cast may help
 ERROR:  invalid input syntax for type integer: "abc"
+LINE 1: SELECT 'abc'::int;
+               ^
 ERROR:  invalid input syntax for type integer: "a"
 ERROR:  function sum(text) does not exist
+LINE 1: SELECT sum(t) FROM er_t;
+               ^
 HINT:  no aggregate takes these types; an explicit cast may help
 ERROR:  invalid input syntax for type integer: "x"
 ERROR:  invalid input syntax for type integer: "x"
@@ -100,6 +152,8 @@ ERROR:  column "v" is of type integer but expression is of type date
 HINT:  you will need to rewrite or cast the expression
 ERROR:  invalid input syntax for type integer: "x"
 ERROR:  type "nosuchtype" is not supported
+LINE 1: SELECT 1::nosuchtype;
+               ^
 HINT:  supported: bigint, boolean, bytea, date, double precision, integer, jsonb, numeric, smallint, text, timestamp, timestamp with time zone
 
 -- Shapes.
@@ -160,6 +214,21 @@ SELECT * FROM er_q;
 CREATE MATERIALIZED VIEW
 ERROR:  division by zero in (100 / v) where v = 0
 
+-- It is to be seen without reading the view, too.
+\a
+SHOW MATERIALIZED VIEWS LIKE 'er_q';
+SELECT o.name, h.error FROM mz_internal.mz_hydration_statuses h JOIN mz_objects o ON o.id = h.object_id WHERE o.name = 'er_q';
+\a
+----
+Output format is unaligned.
+name|cluster|status|error
+er_q|quickstart|<status>|division by zero in (100 / v) where v = 0
+(1 row)
+name|error
+er_q|division by zero in (100 / v) where v = 0
+(1 row)
+Output format is aligned.
+
 CREATE MATERIALIZED VIEW er_sum AS SELECT count(*) AS n, sum(q) AS total FROM er_q;
 SELECT * FROM er_sum;
 ----
@@ -182,6 +251,9 @@ ERROR:  division by zero in (100 / v) where v = 0
 DELETE FROM er_t WHERE v = 0;
 SELECT * FROM er_q;
 SELECT * FROM er_sum;
+\a
+SHOW MATERIALIZED VIEWS LIKE 'er_q';
+\a
 ----
 DELETE 1
  k | q
@@ -192,6 +264,11 @@ DELETE 1
 ---+-------
  1 |    10
 (1 row)
+Output format is unaligned.
+name|cluster|status|error
+er_q|quickstart|<status>|
+(1 row)
+Output format is aligned.
 
 INSERT INTO er_t VALUES (4, 0, NULL, NULL);
 SELECT * FROM er_q;
@@ -237,7 +314,6 @@ CREATE TABLE er_x (_time int);
 CREATE TABLE er_x (_anything int);
 CREATE TABLE er_x ();
 CREATE TABLE mz_catalog.er_x (a int);
-CREATE SCHEMA er_s;
 CREATE MATERIALIZED VIEW er_x AS SELECT k AS _k FROM er_t;
 CREATE MATERIALIZED VIEW er_x AS SELECT k, k FROM er_t;
 CREATE VIEW er_x (a, b, c) AS SELECT k FROM er_t;
@@ -253,10 +329,10 @@ ERROR:  column "a" specified more than once
 ERROR:  column name "_time" is reserved: names may not begin with _
 ERROR:  column name "_anything" is reserved: names may not begin with _
 ERROR:  syntax error at or near ")"
-HINT:  line 1, column 20
-ERROR:  cannot create "mz_catalog.er_x": the only schema is tidemark.public
-ERROR:  CREATE SCHEMA is not supported
-HINT:  supported: CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, CONNECTION, SECRET, SINK
+LINE 1: CREATE TABLE er_x ();
+                           ^
+ERROR:  cannot create "er_x" in system schema "mz_catalog"
+HINT:  create it in a schema of yours
 ERROR:  column name "_k" is reserved: names may not begin with _
 ERROR:  column "k" specified more than once
 ERROR:  the query has 1 columns available but 3 columns specified
@@ -271,8 +347,14 @@ DELETE FROM er_q;
 UPDATE er_q SET q = 1;
 ----
 ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
+LINE 1: INSERT INTO er_q VALUES (1, 2);
+                    ^
 ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
+LINE 1: DELETE FROM er_q;
+                    ^
 ERROR:  "er_q" is a materialized view, not a table: it cannot be written to
+LINE 1: UPDATE er_q SET q = 1;
+               ^
 
 -- Two statements at once: the second fails, the first stands (PostgreSQL would undo it).
 INSERT INTO er_t VALUES (5, 5, '5', NULL)\; SELECT 1 / 0;
@@ -282,11 +364,12 @@ INSERT 0 1
 ERROR:  division by zero
  k
 ---
- 5
-(1 row)
+(0 rows)
 
 DROP TABLE er_t CASCADE;
 SELECT * FROM er_t;
 ----
 DROP TABLE
 ERROR:  relation "er_t" does not exist
+LINE 1: SELECT * FROM er_t;
+                      ^

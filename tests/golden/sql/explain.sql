@@ -18,13 +18,14 @@ EXPLAIN SELECT 1 + 1 AS two;
 
 EXPLAIN SELECT id FROM ex_o WHERE customer = 3 ORDER BY amount DESC LIMIT 2;
 ----
-                    plan
---------------------------------------------
+                      plan
+------------------------------------------------
  Finish order by (#1 desc) limit 2 offset 0
    Project (#0, #2)
      Filter (#1 = 3)
        Get ex_o (id, customer, amount)
-(4 rows)
+ Answered without Spark: ex_o read, it is small
+(5 rows)
 
 EXPLAIN SELECT o.id, region FROM ex_o o LEFT JOIN ex_c c ON o.customer = c.id AND amount > 5 WHERE NOT EXISTS (SELECT 1 FROM ex_c d WHERE d.id = o.id);
 EXPLAIN SELECT id, g, sum(amount) OVER (PARTITION BY customer ORDER BY id ROWS 2 PRECEDING) AS s FROM ex_o, generate_series(1, customer) g;
@@ -38,14 +39,19 @@ EXPLAIN SELECT id FROM (SELECT id FROM ex_o ORDER BY amount DESC LIMIT 2) x UNIO
        Get ex_o (id, customer, amount)
        Get ex_c (id, region)
      Get ex_c (id, region)
-(6 rows)
+ Answered by Spark:
+   ex_o read, it is small
+   ex_c read, it is small
+(9 rows)
                                            plan
 -------------------------------------------------------------------------------------------
  Project (#0, #3, #4)
    Window partition by (#1) order by (#0) sum(#2) ROWS BETWEEN 2 PRECEDING AND CURRENT ROW
      FlatMap generate_series(1, #1, 1)
        Get ex_o (id, customer, amount)
-(4 rows)
+ Answered by Spark:
+   ex_o read, it is small
+(6 rows)
                               plan
 ----------------------------------------------------------------
  Union
@@ -58,21 +64,27 @@ EXPLAIN SELECT id FROM (SELECT id FROM ex_o ORDER BY amount DESC LIMIT 2) x UNIO
      TopK group by (#1) order by (#1, #0 desc) limit 1 offset 0
        Project (#0, #1)
          Get ex_c (id, region)
-(10 rows)
+ Answered by Spark:
+   ex_o read, it is small
+   ex_c read, it is small
+(13 rows)
 
 EXPLAIN OPTIMIZED PLAN FOR SELECT region, sum(amount) FROM ex_j GROUP BY region HAVING count(*) > 1;
 ----
-                          plan
----------------------------------------------------------
+                           plan
+-----------------------------------------------------------
  Project (#0, #1)
-   Filter (#2 > 1)
-     Reduce group by (#0) aggregates (sum(#1), count(*))
-       Project (#4, #2)
-         Filter (#2::numeric(12,2) > 1.00)
-           Join on (#1 = #3)
-             Get ex_o (id, customer, amount)
-             Get ex_c (id, region)
-(8 rows)
+   Project (#0, #1)
+     Filter (#2 > 1)
+       Reduce group by (#0) aggregates (sum(#1), count(*))
+         Project (#1, #0)
+           Project (#1, #3)
+             Join on (#0 = #2)
+               Filter (#1::numeric(12,2) > 1.00)
+                 Project (#1, #2)
+                   Get ex_o (id, customer, amount)
+               Get ex_c (id, region)
+(11 rows)
 
 EXPLAIN VIEW ex_j;
 ----
@@ -223,11 +235,16 @@ Output format is unaligned.
 Tuples only is on.
                 query timestamp: <time>
           oracle read timestamp: <time>
+largest not in advance of upper: <time>
+                          upper: [<time>]
+                          since: [<time>]
         can respond immediately: <true or false>
                        timeline: EpochMilliseconds
 source ex_o (<id>):
                   read frontier: [<time>]
                  write frontier: [<time>]
+binding constraints:
+  strict serializable: not before the oracle's <time>
 Output format is aligned.
 Tuples only is off.
 
@@ -239,8 +256,13 @@ Output format is unaligned.
 Tuples only is on.
                 query timestamp: <time>
           oracle read timestamp: <time>
+largest not in advance of upper: none
+                          upper: []
+                          since: [0]
         can respond immediately: <true or false>
                        timeline: EpochMilliseconds
+binding constraints:
+  strict serializable: not before the oracle's <time>
 Output format is aligned.
 Tuples only is off.
 
@@ -302,13 +324,171 @@ EXPLAIN SELECT nothing FROM ex_o;
 EXPLAIN INSERT INTO ex_o VALUES (1, 1, 1);
 ----
 ERROR:  "ex_o" is not a materialized view
+LINE 1: EXPLAIN MATERIALIZED VIEW ex_o;
+                                  ^
 ERROR:  relation "nowhere" does not exist
+LINE 1: EXPLAIN MATERIALIZED VIEW nowhere;
+                                  ^
 ERROR:  "ex_m" is not a view
+LINE 1: EXPLAIN VIEW ex_m;
+                     ^
 ERROR:  EXPLAIN options are not supported
-HINT:  use EXPLAIN query
+HINT:  use EXPLAIN query, or one of: RAW PLAN, DECORRELATED PLAN, LOCALLY OPTIMIZED PLAN, OPTIMIZED PLAN, DELTA PLAN, PHYSICAL PLAN, TIMESTAMP, FILTER PUSHDOWN, PLAN
 ERROR:  column "nothing" does not exist
+LINE 1: EXPLAIN SELECT nothing FROM ex_o;
+                       ^
 ERROR:  syntax error at or near "INSERT"
-HINT:  line 1, column 9
+LINE 1: EXPLAIN INSERT INTO ex_o VALUES (1, 1, 1);
+                ^
+
+-- Other plans, other forms, other things.
+EXPLAIN RAW PLAN FOR SELECT id FROM ex_o WHERE customer IN (SELECT id FROM ex_c WHERE region = 'x');
+EXPLAIN DECORRELATED PLAN AS TEXT FOR VIEW ex_j;
+EXPLAIN OPTIMIZED PLAN FOR MATERIALIZED VIEW ex_m;
+EXPLAIN OPTIMIZED PLAN FOR CREATE MATERIALIZED VIEW ex_n AS SELECT region, max(amount) FROM ex_j GROUP BY region;
+EXPLAIN CREATE VIEW ex_n AS SELECT id FROM ex_o;
+----
+                plan
+-------------------------------------
+ Project (#0)
+   Semi join on (#1 = #3)
+     Get ex_o (id, customer, amount)
+     Project (#0)
+       Filter (#1 = 'x')
+         Get ex_c (id, region)
+(6 rows)
+                 plan
+---------------------------------------
+ Project (#4, #2)
+   Filter (#2::numeric(12,2) > 1.00)
+     Join on (#1 = #3)
+       Get ex_o (id, customer, amount)
+       Get ex_c (id, region)
+(5 rows)
+                              plan
+----------------------------------------------------------------
+ Project (#0, #1, #2, #3)
+   Reduce group by (#0) aggregates (count(*), sum(#1), max(#1))
+     Project (#1, #0)
+       Project (#1, #3)
+         Join on (#0 = #2)
+           Filter (#1::numeric(12,2) > 1.00)
+             Project (#1, #2)
+               Get ex_o (id, customer, amount)
+           Get ex_c (id, region)
+(9 rows)
+                     plan
+-----------------------------------------------
+ Project (#0, #1)
+   Reduce group by (#0) aggregates (max(#1))
+     Project (#1, #0)
+       Project (#1, #3)
+         Join on (#0 = #2)
+           Filter (#1::numeric(12,2) > 1.00)
+             Project (#1, #2)
+               Get ex_o (id, customer, amount)
+           Get ex_c (id, region)
+(9 rows)
+               plan
+-----------------------------------
+ Project (#0)
+   Get ex_o (id, customer, amount)
+(2 rows)
+
+CREATE INDEX ex_i ON ex_m (region);
+EXPLAIN INDEX ex_i;
+EXPLAIN PLAN FOR SELECT * FROM ex_m WHERE region = 'x';
+----
+CREATE INDEX
+                                 plan
+----------------------------------------------------------------------
+ Index ex_i by (region), kept in memory on each replica of quickstart
+   Get ex_m (region, n, total, top)
+(2 rows)
+                                   plan
+---------------------------------------------------------------------------
+ Project (#0, #1, #2, #3)
+   Filter (#0 = 'x')
+     Get ex_m (region, n, total, top)
+ Answered without Spark: ex_m looked up in index ex_i by (region), one key
+(4 rows)
+
+\a \t
+EXPLAIN PLAN AS JSON FOR SELECT id FROM ex_o WHERE customer = 3;
+EXPLAIN TIMESTAMP AS JSON FOR SELECT id FROM ex_o;
+\a \t
+----
+Output format is unaligned.
+Tuples only is on.
+{
+  "plan": {
+    "node": "Project",
+    "text": "Project (#0)",
+    "inputs": [
+      {
+        "node": "Filter",
+        "text": "Filter (#1 = 3)",
+        "inputs": [
+          {
+            "node": "Get",
+            "text": "Get ex_o (id, customer, amount)",
+            "inputs": []
+          }
+        ]
+      }
+    ]
+  },
+  "answered": [
+    "Answered without Spark: ex_o read, it is small"
+  ]
+}
+{
+  "query_timestamp": <time>,
+  "oracle_read_timestamp": <time>,
+  "largest_not_in_advance_of_upper": <time>,
+  "since": [
+    <time>
+  ],
+  "upper": [
+    <time>
+  ],
+  "can_respond_immediately": <true or false>,
+  "timeline": "EpochMilliseconds",
+  "constraints": [
+    "strict serializable: not before the oracle's <time>"
+  ],
+  "sources": [
+    {
+      "id": "<id>",
+      "read_frontier": [
+        <time>
+      ],
+      "write_frontier": [
+        <time>
+      ]
+    }
+  ]
+}
+Output format is aligned.
+Tuples only is off.
+
+EXPLAIN INDEX ex_m;
+EXPLAIN PLAN AS XML FOR SELECT 1;
+EXPLAIN CREATE TABLE ex_n (a int);
+EXPLAIN CREATE MATERIALIZED VIEW ex_n AS SELECT sum(amount::double precision) AS s FROM ex_o;
+----
+ERROR:  "ex_m" is not an index
+LINE 1: EXPLAIN INDEX ex_m;
+                      ^
+ERROR:  syntax error at or near "XML"
+LINE 1: EXPLAIN PLAN AS XML FOR SELECT 1;
+                        ^
+ERROR:  EXPLAIN explains queries and views
+HINT:  EXPLAIN CREATE MATERIALIZED VIEW ...
+ERROR:  sum(double precision) is not supported: it cannot be kept exactly as rows come and go
+LINE 1: EXPLAIN CREATE MATERIALIZED VIEW ex_n AS SELECT sum(amount::...
+                                                        ^
+HINT:  cast to numeric, e.g. sum(x::numeric)
 
 DROP TABLE ex_o, ex_c CASCADE;
 ----

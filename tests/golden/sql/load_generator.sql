@@ -1,16 +1,19 @@
 CREATE SOURCE lg FROM LOAD GENERATOR AUCTION
   (SEED 7, USERS 50, AUCTIONS PER STEP 2, BIDS PER STEP 20, HISTORY 30, TICK INTERVAL '1ms', UP TO 100)
   FOR ALL TABLES WITH (TIMESTAMP INTERVAL '200ms');
+\a
 SHOW SOURCES;
+\a
 ----
 CREATE SOURCE
-   name   |   type
-----------+-----------
- auctions | subsource
- bids     | subsource
- lg       | source
- users    | subsource
+Output format is unaligned.
+name|type|cluster|status|error
+auctions|subsource|quickstart|<status>|
+bids|subsource|quickstart|<status>|
+lg|load-generator|quickstart|<status>|
+users|subsource|quickstart|<status>|
 (4 rows)
+Output format is aligned.
 
 CREATE MATERIALIZED VIEW lg_regions AS
   SELECT u.region, count(*) AS bids, sum(b.amount) AS total
@@ -25,8 +28,12 @@ DROP TABLE bids;
 DROP SOURCE bids;
 ----
 ERROR:  source "lg" has several tables and cannot be read by itself
+LINE 1: SELECT * FROM lg;
+                      ^
 HINT:  select from one of its tables: SHOW SOURCES lists them
 ERROR:  "bids" is a subsource, not a table: it cannot be written to
+LINE 1: INSERT INTO bids VALUES (1);
+                    ^
 ERROR:  "bids" belongs to source "lg"
 HINT:  DROP SOURCE lg drops all of its tables
 ERROR:  "bids" belongs to source "lg"
@@ -49,6 +56,8 @@ ERROR:  relation "users" already exists
 ERROR:  load generator AUCTION has several tables (users, auctions, bids)
 HINT:  add FOR ALL TABLES
 ERROR:  load generator "nosuch" is not known
+LINE 1: CREATE SOURCE lg2 FROM LOAD GENERATOR NOSUCH FOR ALL TABLES;
+                                              ^
 HINT:  known: auction, counter, key value, tpch
 ERROR:  option "users" of a load generator is '0'
 HINT:  it must be an integer from 1 to 10000000
@@ -60,8 +69,8 @@ ERROR:  TICK INTERVAL takes a duration such as '100ms' or '1s', not 'soon'
 ERROR:  load generator "auction" has no option "up_to_many"
 HINT:  options: seed, users, auctions_per_step, bids_per_step, history
 ERROR:  source option NOSUCH is not supported
-HINT:  known: TIMESTAMP INTERVAL
-ERROR:  only FROM KAFKA CONNECTION and FROM LOAD GENERATOR sources are supported
+HINT:  known: TIMESTAMP INTERVAL, RETAIN HISTORY FOR
+ERROR:  only FROM KAFKA CONNECTION, WEBHOOK and LOAD GENERATOR sources are supported
 HINT:  e.g. CREATE SOURCE s FROM LOAD GENERATOR AUCTION
 
 DROP SOURCE lg;

@@ -2,16 +2,19 @@
 CREATE SOURCE lk_counter FROM LOAD GENERATOR COUNTER (MAX CARDINALITY 10, UP TO 1);
 CREATE SOURCE lk_kv FROM LOAD GENERATOR KEY VALUE
   (KEYS 50, VALUE SIZE 12, BATCH SIZE 5, DELETE PERCENT 20, SEED 3, UP TO 1);
+\a
 SHOW SOURCES;
+\a
 SHOW COLUMNS FROM lk_kv;
 ----
 CREATE SOURCE
 CREATE SOURCE
-    name    |  type
-------------+--------
- lk_counter | source
- lk_kv      | source
+Output format is unaligned.
+name|type|cluster|status|error
+lk_counter|load-generator|quickstart|<status>|
+lk_kv|load-generator|quickstart|<status>|
 (2 rows)
+Output format is aligned.
  name  | nullable |  type
 -------+----------+--------
  key   | f        | bigint
@@ -47,6 +50,8 @@ DROP SOURCE lk_kv CASCADE;
 DROP SOURCE lk_counter;
 ----
 ERROR:  "lk_counter" is a source, not a table: it cannot be written to
+LINE 1: INSERT INTO lk_counter VALUES (1);
+                    ^
 ERROR:  cannot drop lk_kv because other objects depend on it: lk_keys
 HINT:  use DROP ... CASCADE to drop them too
 DROP SOURCE
@@ -54,16 +59,19 @@ DROP SOURCE
 
 -- With it, the table has the generator's name.
 CREATE SOURCE lk_counter FROM LOAD GENERATOR COUNTER (UP TO 1) FOR ALL TABLES;
+\a
 SHOW SOURCES;
+\a
 SELECT * FROM counter;
 DROP SOURCE lk_counter;
 ----
 CREATE SOURCE
-    name    |   type
-------------+-----------
- counter    | subsource
- lk_counter | source
+Output format is unaligned.
+name|type|cluster|status|error
+counter|subsource|quickstart|<status>|
+lk_counter|load-generator|quickstart|<status>|
 (2 rows)
+Output format is aligned.
  counter
 ---------
        1
@@ -72,22 +80,25 @@ DROP SOURCE
 
 CREATE SOURCE lk_tpch FROM LOAD GENERATOR TPCH (SCALE FACTOR 0.001, TICK INTERVAL '1s', UP TO 1)
   FOR ALL TABLES;
+\a
 SHOW SOURCES;
+\a
 SHOW COLUMNS FROM lineitem;
 ----
 CREATE SOURCE
-   name   |   type
-----------+-----------
- customer | subsource
- lineitem | subsource
- lk_tpch  | source
- nation   | subsource
- orders   | subsource
- part     | subsource
- partsupp | subsource
- region   | subsource
- supplier | subsource
+Output format is unaligned.
+name|type|cluster|status|error
+customer|subsource|quickstart|<status>|
+lineitem|subsource|quickstart|<status>|
+lk_tpch|load-generator|quickstart|<status>|
+nation|subsource|quickstart|<status>|
+orders|subsource|quickstart|<status>|
+part|subsource|quickstart|<status>|
+partsupp|subsource|quickstart|<status>|
+region|subsource|quickstart|<status>|
+supplier|subsource|quickstart|<status>|
 (9 rows)
+Output format is aligned.
       name       | nullable |     type
 -----------------+----------+---------------
  l_orderkey      | f        | bigint
@@ -158,6 +169,8 @@ HINT:  options: max_cardinality
 ERROR:  option "batch_size" of a load generator is 6
 HINT:  it must be at most KEYS, 5
 ERROR:  load generator "key" is not known
+LINE 1: CREATE SOURCE lk FROM LOAD GENERATOR KEY;
+                                             ^
 HINT:  known: auction, counter, key value, tpch
  name | type
 ------+------

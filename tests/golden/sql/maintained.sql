@@ -298,10 +298,15 @@ CREATE VIEW
 ERROR:  cannot replace mt_left because other objects depend on it: mt_over
 HINT:  drop them first, or create this one under another name
 ERROR:  "mt_new" is a materialized view, not a view
+LINE 1: CREATE OR REPLACE VIEW mt_new AS SELECT 1 AS n;
+                               ^
 ERROR:  "mt_over" cannot be replaced by what reads it
-ERROR:  cannot create "other.mt_new": the only schema is tidemark.public
+ERROR:  schema "other" does not exist
+LINE 1: CREATE OR REPLACE MATERIALIZED VIEW other.mt_new AS SELECT k...
+                                            ^
 ERROR:  syntax error at or near "NOT"
-HINT:  line 1, column 40
+LINE 1: CREATE OR REPLACE MATERIALIZED VIEW IF NOT EXISTS mt_new AS ...
+                                               ^
 CREATE MATERIALIZED VIEW
 CREATE MATERIALIZED VIEW
 INSERT 0 1

@@ -17,15 +17,18 @@ SHOW TABLES;
  sh_t
 (1 row)
 
+\a
 SHOW SOURCES;
+\a
 ----
-   name   |   type
-----------+-----------
- auctions | subsource
- bids     | subsource
- sh_s     | source
- users    | subsource
+Output format is unaligned.
+name|type|cluster|status|error
+auctions|subsource|quickstart|<status>|
+bids|subsource|quickstart|<status>|
+sh_s|load-generator|quickstart|<status>|
+users|subsource|quickstart|<status>|
 (4 rows)
+Output format is aligned.
 
 SHOW VIEWS;
 ----
@@ -34,12 +37,15 @@ SHOW VIEWS;
  sh_v
 (1 row)
 
+\a
 SHOW MATERIALIZED VIEWS;
+\a
 ----
- name
-------
- sh_m
+Output format is unaligned.
+name|cluster|status|error
+sh_m|quickstart|<status>|
 (1 row)
+Output format is aligned.
 
 SHOW OBJECTS;
 ----
@@ -69,13 +75,15 @@ SHOW OBJECTS FROM public;
 
 SHOW TABLES FROM nowhere;
 ----
-ERROR:  unknown schema "nowhere"
+ERROR:  schema "nowhere" does not exist
+LINE 1: SHOW TABLES FROM nowhere;
+                         ^
 
 SHOW CLUSTERS;
 ----
-    name    | status
-------------+---------
- quickstart | running
+    name    | replicas | status
+------------+----------+---------
+ quickstart | r1       | running
 (1 row)
 
 SHOW DATABASES;
@@ -87,12 +95,14 @@ SHOW DATABASES;
 
 SHOW SCHEMAS;
 ----
-    name
--------------
- public
+        name
+--------------------
+ information_schema
  mz_catalog
  mz_internal
-(3 rows)
+ pg_catalog
+ public
+(5 rows)
 
 SHOW COLUMNS FROM sh_t;
 ----
@@ -139,11 +149,16 @@ SHOW COLUMNS FROM mz_catalog.mz_objects;
  name       | t        | text
  type       | t        | text
  create_sql | t        | text
-(4 rows)
+ cluster_id | t        | text
+ schema_id  | t        | text
+ owner_id   | t        | text
+(7 rows)
 
 SHOW COLUMNS FROM nowhere;
 ----
 ERROR:  relation "nowhere" does not exist
+LINE 1: SHOW COLUMNS FROM nowhere;
+                          ^
 
 \a
 SHOW CREATE TABLE sh_t;
@@ -173,13 +188,21 @@ SHOW CREATE TABLE sh_v;
 SHOW CREATE VIEW nowhere;
 ----
 ERROR:  "sh_v" is not a table
+LINE 1: SHOW CREATE TABLE sh_v;
+                          ^
 ERROR:  relation "nowhere" does not exist
+LINE 1: SHOW CREATE VIEW nowhere;
+                         ^
 
 SHOW INDEXES;
 SHOW nonsense;
 ----
-ERROR:  unrecognized configuration parameter "indexes"
+ name | on | cluster | key
+------+----+---------+-----
+(0 rows)
 ERROR:  unrecognized configuration parameter "nonsense"
+LINE 1: SHOW nonsense;
+             ^
 
 DROP SOURCE sh_s;
 DROP TABLE sh_t CASCADE;

@@ -47,7 +47,7 @@ FROM mz_internal.mz_hydration_statuses h JOIN mz_objects o ON h.object_id = o.id
 ----
  name | replica_id | hydrated | error
 ------+------------+----------+-------
- sy_m | quickstart | t        |
+ sy_m | s1-r1      | t        |
 (1 row)
 
 SELECT type, count(*) FROM tidemark.mz_catalog.mz_objects WHERE name LIKE 'sy_%' GROUP BY type ORDER BY type;
@@ -64,15 +64,27 @@ SELECT object_id FROM mz_frontiers;
 INSERT INTO mz_objects VALUES ('u1', 'x', 'table', '');
 DELETE FROM mz_catalog.mz_objects;
 SUBSCRIBE mz_objects;
-SELECT * FROM pg_catalog.pg_class;
+SELECT * FROM pg_catalog.pg_nothing;
 ----
 ERROR:  relation "public.mz_objects" does not exist
+LINE 1: SELECT name FROM public.mz_objects;
+                         ^
+HINT:  did you mean mz_objects?
 ERROR:  relation "mz_frontiers" does not exist
+LINE 1: SELECT object_id FROM mz_frontiers;
+                              ^
+HINT:  did you mean mz_internal.mz_frontiers?
 ERROR:  relation "mz_objects" does not exist
+LINE 1: INSERT INTO mz_objects VALUES ('u1', 'x', 'table', '');
+                    ^
 ERROR:  relation "mz_catalog.mz_objects" does not exist
-ERROR:  relation "mz_objects" does not exist
-ERROR:  relation "pg_catalog.pg_class" does not exist
-HINT:  PostgreSQL's own catalog is not here yet: use SHOW, or mz_catalog
+LINE 1: DELETE FROM mz_catalog.mz_objects;
+                    ^
+ERROR:  SUBSCRIBE cannot follow a system relation: it is made up when it is asked for
+HINT:  SELECT from it, again and again
+ERROR:  relation "pg_catalog.pg_nothing" does not exist
+LINE 1: SELECT * FROM pg_catalog.pg_nothing;
+                      ^
 
 DROP TABLE sy_t CASCADE;
 SELECT count(*) FROM mz_objects WHERE name LIKE 'sy_%';

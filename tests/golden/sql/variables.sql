@@ -33,7 +33,7 @@ SET
  serializable
 (1 row)
 ERROR:  invalid value for parameter "transaction_isolation": "whatever"
-HINT:  available: strict serializable, serializable, repeatable read, read committed, read uncommitted
+HINT:  available: strict serializable, serializable, repeatable read, read committed, read uncommitted, bounded staleness 5s
 SET
 
 SET application_name = 'golden';
@@ -77,7 +77,9 @@ SET
  2500
 (1 row)
 ERROR:  invalid value for parameter "statement_timeout": "soon"
+HINT:  a number of milliseconds, or 500ms, 2s, 1min, 1h
 ERROR:  invalid value for parameter "statement_timeout": "-1"
+HINT:  a number of milliseconds, or 500ms, 2s, 1min, 1h
 RESET
  statement_timeout
 -------------------
@@ -114,10 +116,14 @@ ERROR:  invalid value for parameter "client_encoding": "LATIN1"
 HINT:  only utf8 is supported
 SET
 SET
-ERROR:  invalid value for parameter "cluster": "other"
-HINT:  only quickstart is supported
-ERROR:  invalid value for parameter "database": "other"
-HINT:  only tidemark is supported
+ERROR:  unknown cluster "other"
+LINE 1: SET cluster = other;
+                      ^
+HINT:  SHOW CLUSTERS lists those there are, CREATE CLUSTER makes one
+ERROR:  database "other" does not exist
+LINE 1: SET database = other;
+                       ^
+HINT:  SHOW DATABASES lists them, CREATE DATABASE makes one
 SET
     search_path
 --------------------
@@ -130,8 +136,14 @@ SHOW nothing_known;
 RESET nothing_known;
 ----
 ERROR:  unrecognized configuration parameter "nothing_known"
+LINE 1: SET nothing_known = 1;
+            ^
 ERROR:  unrecognized configuration parameter "nothing_known"
+LINE 1: SHOW nothing_known;
+             ^
 ERROR:  unrecognized configuration parameter "nothing_known"
+LINE 1: RESET nothing_known;
+              ^
 
 SET extra_float_digits = 0;
 SET DateStyle = 'ISO, DMY';
@@ -227,24 +239,36 @@ RESET ALL;
 SHOW ALL;
 ----
 RESET
-            name             |       setting
------------------------------+---------------------
- application_name            |
- client_encoding             | UTF8
- client_min_messages         | notice
- cluster                     | quickstart
- database                    | tidemark
- datestyle                   | ISO, MDY
- extra_float_digits          | 3
- intervalstyle               | postgres
- search_path                 | public
- server_version              | 16.0
- server_version_num          | 160000
- standard_conforming_strings | on
- statement_timeout           | 0
- timezone                    | UTC
- transaction_isolation       | strict serializable
-(15 rows)
+                name                 |       setting
+-------------------------------------+---------------------
+ application_name                    | psql
+ client_encoding                     | UTF8
+ client_min_messages                 | notice
+ cluster                             | quickstart
+ database                            | tidemark
+ datestyle                           | ISO, MDY
+ dialect                             | postgres
+ extra_float_digits                  | 3
+ idle_in_transaction_session_timeout | 2min
+ idle_session_timeout                | 0
+ intervalstyle                       | postgres
+ log_min_duration_statement          | 10s
+ max_connections                     | 5000
+ max_copy_from_size                  | 1GB
+ max_memory                          | 4GB
+ max_result_size                     | 1GB
+ password_encryption                 | scram-sha-256
+ real_time_recency                   | off
+ real_time_recency_timeout           | 10s
+ role                                | none
+ search_path                         | public
+ server_version                      | 16.0
+ server_version_num                  | 160000
+ standard_conforming_strings         | on
+ statement_timeout                   | 0
+ timezone                            | UTC
+ transaction_isolation               | strict serializable
+(27 rows)
 
 DISCARD ALL;
 SELECT current_database(), current_user, version();
@@ -254,3 +278,28 @@ DISCARD ALL
 ------------------+--------------+----------------------------------
  tidemark         | tidemark     | PostgreSQL 16.0 (Tidemark 0.1.0)
 (1 row)
+
+SET transaction_isolation = 'Bounded  Staleness 5s';
+SHOW transaction_isolation;
+SELECT count(*) FROM mz_objects WHERE name = 'none';
+SET transaction_isolation = 'bounded staleness';
+SET transaction_isolation = 'bounded staleness 0s';
+SET transaction_isolation = 'bounded staleness soon';
+RESET transaction_isolation;
+----
+SET
+ transaction_isolation
+-----------------------
+ bounded staleness 5s
+(1 row)
+ count
+-------
+     0
+(1 row)
+ERROR:  invalid value for parameter "transaction_isolation": "bounded staleness"
+HINT:  available: strict serializable, serializable, repeatable read, read committed, read uncommitted, bounded staleness 5s
+ERROR:  invalid value for parameter "transaction_isolation": "bounded staleness 0s"
+HINT:  available: strict serializable, serializable, repeatable read, read committed, read uncommitted, bounded staleness 5s
+ERROR:  invalid value for parameter "transaction_isolation": "bounded staleness soon"
+HINT:  available: strict serializable, serializable, repeatable read, read committed, read uncommitted, bounded staleness 5s
+RESET

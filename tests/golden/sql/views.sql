@@ -214,6 +214,6 @@ DROP TABLE
  name
 ------
 (0 rows)
- name
-------
+ name | cluster | status | error
+------+---------+--------+-------
 (0 rows)

@@ -97,11 +97,6 @@ REFUSED: list[tuple[str, tuple[SqlType, ...], str]] = [
     ("%", (DOUBLE, DOUBLE), "operator does not exist: double precision % double precision"),
     ("=", (BOOLEAN, INTEGER), "operator does not exist: boolean = integer"),
     ("in", (INTEGER, TEXT), "operator does not exist: integer = text"),
-    (
-        "-",
-        (TIMESTAMP, TIMESTAMP),
-        "timestamp - timestamp is not supported: there are no values of type interval",
-    ),
     ("round", (DOUBLE, INTEGER), "function round(double precision, integer) does not exist"),
     ("like", (INTEGER, TEXT), "operator does not exist: integer ~~ text"),
 ]

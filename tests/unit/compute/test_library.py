@@ -22,6 +22,7 @@ from tidemark.errors import (
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, PersistClient, ReadHandle, WriteHandle, as_updates
 from tidemark.persist.updates import row_names
+from tidemark.spark.frames import delta
 from tidemark.types import (
     BIGINT,
     BOOLEAN,
@@ -353,6 +354,28 @@ def test_a_large_hydration_goes_on_where_it_was_cut_short(
         second.catch_up()
     assert [*client.state(done).parts] == parts
     assert contents(client, "by-region", 5) == {("a", 50, 98): 1, ("b", 50, 99): 1}
+
+
+def test_a_large_hydration_reads_the_values_that_it_has_written(
+    client: PersistClient, view, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dataflow, "LARGE_ROWS", 0)
+    read: list[str] = []
+
+    def watched(spark: SparkSession, client: PersistClient, shard_id: str, *between: Frontier):
+        read.append(shard_id)
+        return delta(spark, client, shard_id, *between)
+
+    monkeypatch.setattr(dataflow, "delta", watched)
+    rows = [(1, "a", 3), (2, "a", 3), (3, "a", None), (4, "b", None), (5, "c", -1)]
+    append(client, "o", rows, at=5)
+    query = """SELECT region, count(*) AS n, count(amount) AS known, sum(amount) AS total,
+        max(amount) AS most FROM orders GROUP BY region"""
+    with view(query) as kept:
+        kept.catch_up()
+    assert [shard_id.rsplit("-")[-1] for shard_id in read] == ["head0"]
+    wanted = [("a", 3, 2, 6, 3), ("b", 1, 0, None, None), ("c", 1, 1, -1, -1)]
+    assert contents(client, "by-region", 5) == dict.fromkeys(wanted, 1)
 
 
 def test_numbers_of_many_digits(client: PersistClient, view):

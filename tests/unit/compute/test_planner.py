@@ -17,6 +17,7 @@ from tidemark.compute.plan import (
     Reduce,
 )
 from tidemark.compute.sql import count_parameters, parse_query, plan_query
+from tidemark.compute.sql.output_names import output_name
 from tidemark.errors import SqlError
 from tidemark.types import (
     BIGINT,
@@ -258,16 +259,15 @@ REFUSED = {
     "SELECT lower(a) FROM t": ("42883", "function lower(integer) does not exist"),
     "SELECT CASE WHEN true THEN a ELSE b END FROM t": (
         "42804",
-        "CASE types integer and text cannot be matched",
+        "CASE types text and integer cannot be matched",
     ),
     "SELECT coalesce(a, b) FROM t": ("42804", "COALESCE types integer and text cannot be matched"),
     "SELECT 'abc'::int": ("22P02", 'invalid input syntax for type integer: "abc"'),
     "SELECT a = 'abc' FROM t": ("22P02", 'invalid input syntax for type integer: "abc"'),
     "SELECT DATE '2024-02-30'": ("22008", 'date/time field value out of range: "2024-02-30"'),
     "SELECT f::date FROM u": ("42846", "cannot cast type boolean to date"),
-    "SELECT d::text FROM u": ("0A000", "cannot cast type double precision to text"),
     "SELECT a::uuid FROM t": ("42704", 'type "uuid" is not supported'),
-    "SELECT b::varchar(5) FROM t": ("0A000", "type varchar(5) is not supported"),
+    "SELECT b::char(5) FROM t": ("42704", 'type "char(5)" is not supported'),
     "SELECT a < 1 = true FROM t": ("42601", "syntax error: comparisons do not chain"),
     "VALUES (1), ('a', 2)": ("42601", "VALUES lists must all be the same length"),
     # Grouping
@@ -303,7 +303,8 @@ REFUSED = {
         "22007",
         "invalid input syntax for type interval",
     ),
-    "SELECT a * INTERVAL '1 day' + DATE '2020-01-01' FROM t": ("0A000", "an interval times"),
+    "SELECT 1.5 * a * INTERVAL '1 day' + DATE '2020-01-01' FROM t": ("0A000", "an interval times"),
+    "SELECT a * INTERVAL '1 day' FROM t": ("0A000", "values of type interval"),
     "SELECT a FROM t WHERE mz_now() > a OR a = 1": ("0A000", "mz_now() cannot be used here"),
     "SELECT a FROM t WHERE NOT mz_now() > a": ("0A000", "mz_now() cannot be used here"),
     "SELECT a FROM t WHERE mz_now() + 1 > a": ("0A000", "mz_now() cannot be used here"),
@@ -337,14 +338,13 @@ REFUSED = {
     "SELECT ARRAY['a'] || 'q'": ("22P02", "malformed array literal"),
     "SELECT ARRAY[]": ("42P18", "cannot determine type of empty array"),
     "SELECT ARRAY[1, 'x'::text]": ("42804", "ARRAY types integer and text"),
-    "SELECT (ARRAY[1,2,3])[1:2]": ("0A000", "array slices"),
+    "SELECT (ARRAY[1,2,3])[1][2]": ("42883", "subscript"),
     "SELECT '{{1}}'::int[]": ("0A000", "more than one dimension"),
     "SELECT '{1'::int[]": ("22P02", "malformed array literal"),
     "SELECT ARRAY[1] < ARRAY[2]": ("0A000", "< of arrays"),
-    "SELECT '{}'::jsonb @> '{}'::jsonb": ("0A000", "jsonb @> jsonb"),
-    "SELECT '{}'::jsonb -> b FROM t": ("0A000", "a jsonb key that is not a constant"),
+    "SELECT '{}'::jsonb @> b::jsonb FROM t": ("0A000", "jsonb containment"),
     "SELECT now() AT TIME ZONE 'CET'": ("0A000", "now is not supported here"),
-    "SELECT '2024-01-01'::timestamp AT TIME ZONE 'CET'": ("0A000", "AT TIME ZONE"),
+    "SELECT '2024-01-01'::timestamp AT TIME ZONE 'Nowhere'": ("22023", 'time zone "Nowhere"'),
     "SELECT mz_now()": ("0A000", "mz_now() cannot be used here"),
     "SELECT now()": ("0A000", "now is not supported here"),
     "SELECT current_timestamp": ("0A000", "current_timestamp is not supported here"),
@@ -364,6 +364,31 @@ def test_refusals_carry_their_sqlstate(sql: str) -> None:
         plan(sql)
     assert getattr(caught.value, "sqlstate", None) == sqlstate
     assert message in getattr(caught.value, "message", "")
+
+
+NAMES = {
+    "true": "bool",
+    "true::text": "text",
+    "1::int::text": "text",
+    "'{1,2}'::int[]": "int4",
+    "(ARRAY[1, 2])[1]": "array",
+    "(a::text)": "a",
+    "lower(b)::text": "lower",
+    "now() AT TIME ZONE 'UTC'": "timezone",
+    "CASE WHEN a = 1 THEN 2 END": "case",
+    "CASE WHEN a = 1 THEN 'x' ELSE lower(b) END": "lower",
+    "(CASE WHEN a = 1 THEN 2 END)::text": "text",
+    "interval '1 day'": "interval",
+    "(SELECT a)::text": "a",
+    "-a": "?column?",
+}
+"""What PostgreSQL calls columns that have no alias."""
+
+
+@pytest.mark.parametrize("expr", NAMES)
+def test_names_of_columns(expr: str) -> None:
+    (item,) = parse_query(f"SELECT {expr} FROM t").expressions
+    assert output_name(item) == NAMES[expr]
 
 
 def test_a_view_ignores_its_order_and_keeps_its_limit() -> None:

@@ -46,6 +46,13 @@ def test_plans(sql: str) -> None:
     assert show(plan_query(parse_query(sql, dialect="spark"), Catalog())) == PLANS[sql]
 
 
+def test_casts_are_named_as_in_postgresql() -> None:
+    planned = plan_query(
+        parse_query("SELECT cast(a AS int), int(c), 1L FROM t", "spark"), Catalog()
+    )
+    assert [column.name for column in planned.columns] == ["a", "c", "int8"]
+
+
 def test_nulls_are_the_smallest_values() -> None:
     planned = plan_query(parse_query("SELECT a FROM t ORDER BY a LIMIT 1", "spark"), Catalog())
     theirs = plan_query(parse_query("SELECT a FROM t ORDER BY a NULLS FIRST LIMIT 1"), Catalog())

@@ -2,7 +2,8 @@
 
 The script's statements (see `FakeSession.execute`) each stand for one behaviour of a SQL layer:
 `range 5` gives rows, `half` fails after some, `wait` never ends, `copy wait` streams and then
-never ends, `crash` raises what no session should.
+never ends, `linger` takes its time to end when it is cancelled, `load` takes lines, `impatient i`
+(or t, e) lets the client not be idle in that state, `crash` raises what no session should.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import pyarrow as pa
 
 from tidemark.control.pgwire import (
     Copy,
-    Deallocate,
+    CopyIn,
+    CopyOptions,
     Done,
     Limits,
     Notice,
@@ -33,6 +35,8 @@ from tidemark.control.pgwire import (
     Statement,
     TransactionStatus,
 )
+from tidemark.control.pgwire.kept import Statements
+from tidemark.control.variables import check_known
 from tidemark.errors import DataError, SqlError
 from tidemark.types import BIGINT, INTEGER, TEXT, Column, SqlType, arrow_schema
 
@@ -54,10 +58,18 @@ class Script(msgspec.Struct, eq=False):
     tables: dict[str, tuple[tuple[Column, ...], pa.RecordBatch]] = {}
     started: threading.Event = msgspec.field(default_factory=threading.Event)
     stopped: threading.Event = msgspec.field(default_factory=threading.Event)
+    let_go: threading.Event = msgspec.field(default_factory=threading.Event)
+    lingered: threading.Event = msgspec.field(default_factory=threading.Event)
     closed: queue.Queue[FakeSession] = msgspec.field(default_factory=queue.Queue)
     opened: list[dict[str, Any]] = []
+    implicit: list[str] = []
+    refuses_commit: bool = False
+    """Of the next implicit transaction."""
 
-    def open_session(self, *, user: str, database: str, options: dict[str, str]) -> FakeSession:
+    def open_session(
+        self, *, user: str, database: str, options: dict[str, str], demanded: tuple[str, ...] = ()
+    ) -> FakeSession:
+        check_known(demanded)
         if database == "missing":
             raise SqlError('database "missing" does not exist', sqlstate="3D000")
         if database == "crash":
@@ -70,15 +82,22 @@ class FakeSession:
     def __init__(self, script: Script):
         self.script = script
         self.status: TransactionStatus = "I"
+        self.implicit = False
         self.failures = 0
+        self.patience: dict[str, float] = {}
+        self.statements: dict[str, Statement | None] = Statements(most=20, most_text=1_000)
         self._notices: list[Notice] = []
         self._changes: dict[str, str] = {}
 
     @property
     def transaction_status(self) -> TransactionStatus:
-        return self.status
+        return "T" if self.implicit and self.status == "I" else self.status
 
-    def split(self, sql: str) -> list[str]:
+    @property
+    def idle_seconds(self) -> float | None:
+        return self.patience.get(self.status)
+
+    async def split(self, sql: str) -> list[str]:
         if "unsplittable" in sql:
             raise SqlError("cannot be split")
         return [text for part in sql.split(";") if (text := part.strip())]
@@ -130,10 +149,19 @@ class FakeSession:
             case "copy" if rest.startswith("table "):
                 table_columns, batch = self.script.tables[rest.removeprefix("table ")]
                 return Copy(table_columns, _once(batch))
+            case "copy" if rest.startswith("binary "):
+                count = int(rest.removeprefix("binary "))
+                return Copy(NUMBER, _numbers(count), CopyOptions(format="binary"))
             case "copy":
                 return Copy(NUMBER, _numbers(int(rest)))
             case "wait":
                 await self._wait()
+            case "linger":
+                try:
+                    await self._wait()
+                finally:
+                    await asyncio.to_thread(self.script.let_go.wait, PATIENCE)
+                    self.script.lingered.set()
             case "crash":
                 raise ValueError("unforeseen")
             case "begin":
@@ -147,9 +175,42 @@ class FakeSession:
                 self._changes[name] = value
             case "insert":
                 return Done("INSERT 0 3")
+            case "deallocate" if rest == "all":
+                self.statements.clear()
             case "deallocate":
-                return Deallocate(None if rest == "all" else rest)
+                if rest not in self.statements:
+                    raise SqlError("no such statement", sqlstate="26000")
+                del self.statements[rest]
+            case "impatient":
+                self.patience[rest.upper()] = 0.0
+            case "load":
+                return CopyIn(2, False, self._load)
         return Done(verb.upper())
+
+    async def _load(self, pieces: AsyncIterator[bytes]) -> Done:
+        """Counts lines; one that says `bad` is an error."""
+        data = b""
+        async for piece in pieces:
+            data += piece
+            if b"bad" in data:
+                raise DataError("a bad line", sqlstate="22P04")
+        return Done(f"COPY {data.count(bytes((10,)))}")
+
+    def begin_implicit(self) -> None:
+        if self.status == "I" and not self.implicit:
+            self.implicit = True
+            self.script.implicit.append("begin")
+
+    async def end_implicit(self) -> None:
+        if self.implicit:
+            self.implicit = False
+            self.script.implicit.append("end")
+            if self.script.refuses_commit:
+                self.script.refuses_commit = False
+                raise SqlError("could not serialize access", sqlstate="40001")
+
+    def cursor_columns(self, name: str) -> tuple[Column, ...] | None:
+        return NUMBER if name == "declared" else None
 
     def fail(self) -> None:
         self.failures += 1
@@ -225,13 +286,13 @@ class Running(msgspec.Struct, eq=False):
 
 
 @contextlib.contextmanager
-def running_server(limits: Limits | None = None) -> Iterator[Running]:
+def running_server(limits: Limits | None = None, **options: Any) -> Iterator[Running]:
     """A server on a thread of its own, on a free port."""
     script = Script()
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="pgwire-test-server")
     thread.start()
-    server = Server(script.open_session, port=0, limits=limits)
+    server = Server(script.open_session, port=0, limits=limits, **options)
     try:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result(PATIENCE)
         running = Running(server.port, script, server, loop)
@@ -369,6 +430,11 @@ def close(kind: str, name: str = "") -> bytes:
     return message("C", kind.encode() + cstr(name))
 
 
+def copy_data(data: bytes) -> bytes:
+    return message("d", data)
+
+
+COPY_DONE = message("c")
 SYNC = message("S")
 FLUSH = message("H")
 TERMINATE = message("X")

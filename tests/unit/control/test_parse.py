@@ -12,6 +12,7 @@ from tidemark.compute.plan import Constant, Filter, Get, Plan, Project
 from tidemark.control import statements as s
 from tidemark.control.dml import plan_delete, plan_insert, plan_update
 from tidemark.control.parse import parse, split
+from tidemark.control.pgwire import CopyOptions
 from tidemark.errors import DataError, SqlError
 from tidemark.types import (
     BIGINT,
@@ -116,17 +117,42 @@ PARSED: dict[str, s.Statement] = {
     "DISCARD ALL": s.Discard("all"),
     "DEALLOCATE ALL": s.Deallocate(None),
     'DEALLOCATE PREPARE "S1"': s.Deallocate("S1"),
+    "CLOSE ALL": s.CloseCursor(None),
+    'CLOSE "C"': s.CloseCursor("C"),
+    "FETCH c": s.Fetch("c", 1, None),
+    "FETCH NEXT FROM c": s.Fetch("c", 1, None),
+    "FETCH 5 IN c": s.Fetch("c", 5, None),
+    "FETCH FORWARD 5 FROM c": s.Fetch("c", 5, None),
+    "FETCH ALL c WITH (TIMEOUT = '1.5s')": s.Fetch("c", None, 1.5),
+    "FETCH FORWARD ALL FROM c WITH (timeout 2)": s.Fetch("c", None, 2.0),
+    "EXECUTE p": s.ExecutePrepared("p", None),
+    "EXECUTE p ()": s.ExecutePrepared("p", None),
+    'COPY t ("A", b) FROM STDIN': s.CopyFrom(("t",), ("A", "b"), CopyOptions()),
+    "copy t from stdin with (format csv, header true, null '-', delimiter E'\\t')": s.CopyFrom(
+        ("t",), (), CopyOptions(format="csv", header="skip", null="-", delimiter="\t")
+    ),
+    "copy t from stdin with delimiter as ';' null as '' csv header quote '|' escape '\\'": (
+        s.CopyFrom(
+            ("t",),
+            (),
+            CopyOptions(
+                format="csv", header="skip", null="", delimiter=";", quote="|", escape="\\"
+            ),
+        )
+    ),
+    "COPY t FROM STDIN (HEADER MATCH)": s.CopyFrom(("t",), (), CopyOptions(header="match")),
+    "COPY t FROM STDIN BINARY": s.CopyFrom(("t",), (), CopyOptions(format="binary")),
     "SUBSCRIBE v": s.Subscribe(("v",), None, True, False, None, None),
     "SUBSCRIBE TO a.v WITH (SNAPSHOT = false, PROGRESS) AS OF AT LEAST 5 UP TO 9": s.Subscribe(
         ("a", "v"), None, False, True, s.AsOf(5, True), 9
     ),
     "COPY (SUBSCRIBE TO v AS OF 3) TO STDOUT": s.CopyTo(
-        s.Subscribe(("v",), None, True, False, s.AsOf(3), None)
+        s.Subscribe(("v",), None, True, False, s.AsOf(3), None), CopyOptions()
     ),
     "EXPLAIN DELTA PLAN FOR MATERIALIZED VIEW v": s.Explain(
         "delta plan", None, "materialized view", ("v",)
     ),
-    "EXPLAIN VIEW v": s.Explain("optimized plan", None, "view", ("v",)),
+    "EXPLAIN VIEW v": s.Explain("plan", None, "view", ("v",)),
     "INSERT INTO t (b, a) VALUES (1, 'it''s'), (-2.5, NULL), (1e3, TRUE);": s.Insert(
         ("t",),
         ("b", "a"),
@@ -147,6 +173,55 @@ def test_statements(sql: str) -> None:
         assert parsed.sql == sql
         parsed = replace(parsed, sql="")
     assert parsed == PARSED[sql]
+
+
+SPARK = {
+    "SELECT 'it''s', \"a;b\" AS `x y`, 'q\\'z' FROM t": "SELECT 'it''s', 'a;b' AS \"x y\", 'q''z' FROM t",
+    "SELECT nvl(a, $1), r'\\d' FROM `T` WHERE b <=> $2": (
+        "SELECT coalesce(a, $1), '\\d' FROM \"t\" WHERE b IS NOT DISTINCT FROM $2"
+    ),
+}
+"""What a session of Spark's dialect says, and how it is said in PostgreSQL's."""
+
+
+@pytest.mark.parametrize("sql", SPARK)
+def test_sparks_dialect(sql: str) -> None:
+    mine, theirs = parse(sql, "spark"), parse(SPARK[sql])
+    assert isinstance(mine, s.Select)
+    assert isinstance(theirs, s.Select)
+    plain = [each.query.tree.sql(dialect="postgres") for each in (mine, theirs)]
+    assert plain[0] == plain[1]
+
+
+def test_sparks_dialect_is_that_of_queries_alone() -> None:
+    view = parse("""CREATE VIEW "My" AS SELECT "a;b)" AS x FROM t""", "spark")
+    assert isinstance(view, s.CreateView)
+    assert (view.name, view.query.dialect) == (("My",), "spark")
+    assert view.query.tree.expressions[0].this.name == "a;b)"
+    assert parse("SET dialect = 'postgres'", "spark") == s.SetVariable("dialect", "postgres")
+    selected = parse("SELECT a FROM t AS OF 7", "spark")
+    assert isinstance(selected, s.Select)
+    assert selected.as_of == s.AsOf(7)
+    role = "CREATE ROLE r PASSWORD 'a\\\\b'"
+    assert parse(role, "spark") == parse(role)
+    assert split("""SELECT "a;b", `c;d`, 'e\\';f'; SELECT 2""", "spark") == [
+        """SELECT "a;b", `c;d`, 'e\\';f'""",
+        "SELECT 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    {
+        "INSERT INTO t SELECT initcap(b) FROM t": "initcap",
+        "EXPLAIN SELECT a b c FROM t": "c FROM",
+        "SELECT `a`, b[0] FROM t": "b[0]",
+    }.items(),
+)
+def test_errors_in_sparks_dialect_say_where(sql: str, place: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        parse(sql, "spark")
+    assert caught.value.position == sql.index(place) + 1
 
 
 def test_queries_keep_their_text_without_what_is_ours() -> None:
@@ -182,6 +257,9 @@ def test_queries_keep_their_text_without_what_is_ours() -> None:
 REFUSED = {
     "SELEC 1": ("42601", 'syntax error at or near "SELEC"'),
     "SELECT 1 1": ("42601", 'syntax error at or near "1"'),
+    "SELECT 1,": ("42601", "syntax error at end of input"),
+    "SELECT a, FROM t": ("42601", 'syntax error at or near "FROM"'),
+    "SELECT f(1, )": ("42601", 'syntax error at or near ")"'),
     "SELECT 1 +": ("42601", "syntax error at end of input"),
     "SELECT (1": ("42601", "syntax error at end of input"),
     "SELECT * FROM": ("42601", "syntax error at end of input"),
@@ -198,15 +276,45 @@ REFUSED = {
     "CREATE TABLE t (a varchar(5))": ("0A000", "type varchar(5) is not supported"),
     "CREATE TABLE t AS SELECT 1": ("0A000", "CREATE TABLE AS is not supported"),
     "CREATE OR REPLACE TABLE t (a int)": ("0A000", "only views can be replaced"),
-    "CREATE INDEX i ON t (a)": ("0A000", "CREATE INDEX is not supported"),
+    "CREATE UNIQUE INDEX i ON t (a)": ("0A000", "CREATE UNIQUE is not supported"),
+    "CREATE INDEX i ON t (lower(a))": ("0A000", "an index is by plain columns"),
+    "CREATE INDEX i ON t ((a))": ("0A000", "an index is by plain columns"),
+    "CREATE INDEX i ON t (a DESC)": ("0A000", "an index is by plain columns"),
+    "CREATE INDEX i ON t (a) WHERE a > 1": ("0A000", "CREATE INDEX ... WHERE is not supported"),
+    "CREATE INDEX IF NOT EXISTS ON t (a)": ("42601", "IF NOT EXISTS needs the name"),
     "CREATE SOURCE s FROM POSTGRES CONNECTION k": ("0A000", "only FROM KAFKA CONNECTION"),
     "INSERT INTO t VALUES (1) RETURNING a": ("0A000", "RETURNING is not supported"),
     "INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING": ("0A000", "ON CONFLICT"),
-    "UPDATE t SET a = 1 FROM u": ("0A000", "UPDATE ... FROM is not supported"),
-    "DELETE FROM t USING u": ("0A000", "DELETE ... USING is not supported"),
+    "UPDATE t SET a = 1 FROM": ("42601", "syntax error at end of input"),
+    "UPDATE t SET a = 1 FROM u LIMIT 1": ("42601", 'syntax error at or near "u"'),
+    "DELETE FROM t USING u RETURNING a": ("0A000", "RETURNING is not supported"),
+    "TRUNCATE t, u": ("0A000", "TRUNCATE of several tables"),
     "UPDATE t SET a = 1, a = 2": ("42601", 'multiple assignments to same column "a"'),
     "UPDATE t SET a = 1 b": ("42601", 'syntax error at or near "b"'),
-    "COPY t FROM STDIN": ("0A000", "COPY ... FROM is not supported"),
+    "COPY t FROM '/etc/passwd'": ("0A000", "COPY from a file or program"),
+    "COPY t TO PROGRAM 'cat'": ("0A000", "COPY to a file or program"),
+    "COPY t FROM STDIN WHERE a > 1": ("0A000", "COPY ... FROM ... WHERE is not supported"),
+    "COPY t FROM STDIN (FORMAT json)": ("22023", 'COPY format "json" not recognized'),
+    "COPY t FROM STDIN (FORMAT csv, FORMAT csv)": ("42601", "conflicting or redundant options"),
+    "COPY t FROM STDIN (FREEZE)": ("0A000", 'COPY option "freeze" is not supported'),
+    "COPY t FROM STDIN QUOTE '|'": ("0A000", "COPY quote requires CSV mode"),
+    "COPY t FROM STDIN DELIMITER 'ab'": ("0A000", "must be a single one-byte character"),
+    "COPY t FROM STDIN DELIMITER 'a'": ("22023", 'COPY delimiter cannot be "a"'),
+    "COPY t FROM STDIN CSV QUOTE ','": ("22023", "must be different"),
+    "COPY t FROM STDIN NULL E'\\t'": ("22023", "must not appear in the NULL specification"),
+    "COPY t FROM STDIN BINARY HEADER": ("42601", "a binary COPY takes no other options"),
+    "COPY t FROM STDIN WITH": ("42601", "syntax error at end of input"),
+    "COPY (SELECT 1) FROM STDIN": ("42601", 'syntax error at or near "FROM"'),
+    "DECLARE c SCROLL CURSOR FOR SELECT 1": ("0A000", "scrollable cursors are not supported"),
+    "DECLARE c CURSOR WITH HOLD FOR SUBSCRIBE t": ("0A000", "cannot be of a SUBSCRIBE"),
+    "DECLARE c CURSOR FOR DELETE FROM t": ("42601", 'syntax error at or near "DELETE"'),
+    "FETCH BACKWARD 1 FROM c": ("55000", "cursor can only scan forward"),
+    "FETCH -1 FROM c": ("55000", "cursor can only scan forward"),
+    "FETCH 0 c": ("0A000", "FETCH 0 is not supported"),
+    "FETCH 1 c WITH (speed = 1)": ("0A000", "FETCH option SPEED is not supported"),
+    "FETCH 1 c WITH (timeout = 'soon')": ("22023", 'invalid value for parameter "timeout"'),
+    "PREPARE p AS CREATE TABLE t (a int)": ("42601", 'syntax error at or near "CREATE"'),
+    "PREPARE p (nothing) AS SELECT 1": ("42704", 'type "nothing" is not supported'),
     "SUBSCRIBE v WITH (SIZE = 5)": ("0A000", "SUBSCRIBE option SIZE"),
 }
 

@@ -9,8 +9,8 @@ import pytest
 from tidemark.control import statements as s
 from tidemark.control.connections import KafkaTarget, RegistryTarget, Uses, resolved
 from tidemark.control.parse import parse
-from tidemark.control.secrets import Secrets
-from tidemark.errors import SqlError, Unavailable
+from tidemark.control.secrets import Secrets, key_file
+from tidemark.errors import InvalidUsage, SqlError, Unavailable
 from tidemark.storage.kafka.spec import Format, Include, KafkaSource
 from tidemark.types import BIGINT, BYTEA, JSONB, TEXT, Column, numeric
 
@@ -42,6 +42,8 @@ def test_a_secret_is_not_in_its_statement(value: str) -> None:
         "CREATE SECRET 'hunter2'",
         "CREATE SECRET p AS 'hunter2",
         "CREATE SECRET p AS E'\\x41hunter2'",
+        "ALTER SECRET p AS 'hunter2' CASCADE",
+        "ALTER SECRET 'hunter2'",
     ],
 )
 def test_an_error_does_not_repeat_a_secret(sql: str) -> None:
@@ -51,7 +53,7 @@ def test_an_error_does_not_repeat_a_secret(sql: str) -> None:
 
 
 def test_secrets_are_private_files(tmp_path: Path) -> None:
-    secrets = Secrets(tmp_path / "secrets")
+    secrets = Secrets(tmp_path / "secrets", tmp_path / "elsewhere" / "key")
     for name in ("p", "../p", "a/b", ".", "P"):
         secrets.write(name, f"value of {name}")
     for name in ("p", "../p", "a/b", ".", "P"):
@@ -64,12 +66,42 @@ def test_secrets_are_private_files(tmp_path: Path) -> None:
     assert secrets.read("p") == "another"
     secrets.delete("p")
     secrets.delete("p")
-    with pytest.raises(Unavailable, match="put it into"):
+    with pytest.raises(Unavailable, match="ALTER SECRET p AS"):
         secrets.read("p")
 
 
+def test_secrets_are_nothing_without_their_key(tmp_path: Path) -> None:
+    folder, key = tmp_path / "data" / "secrets", tmp_path / "key"
+    secrets = Secrets(folder, key)
+    secrets.write("p", "hunter2")
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert b"hunter2" not in b"".join(path.read_bytes() for path in folder.iterdir())
+    assert Secrets(folder, key).read("p") == "hunter2"
+    kept = key.rename(tmp_path / "kept")
+    with pytest.raises(Unavailable, match=r"key of the secrets.*No such file.*bring it back"):
+        secrets.read("p")
+    key.write_text("no key")
+    with pytest.raises(Unavailable, match="it is no key"):
+        secrets.write("p", "hunter3")
+    key.unlink()
+    secrets.write("q", "hunter4")  # With a new key, by which the others mean nothing.
+    with pytest.raises(Unavailable, match=r'"p" cannot be read .*not encrypted with'):
+        secrets.read("p")
+    kept.replace(key)
+    assert secrets.read("p") == "hunter2"
+
+
+def test_where_the_key_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    data = tmp_path / "data"
+    assert key_file(None, data) == tmp_path / "config" / "tidemark" / "secrets.key"
+    assert key_file(tmp_path / "key", data) == tmp_path / "key"
+    with pytest.raises(InvalidUsage, match="inside the data folder"):
+        key_file(data / "secrets" / "key", data)
+
+
 def test_values_of_secrets_are_put_in_at_the_last_moment(tmp_path: Path) -> None:
-    secrets = Secrets(tmp_path)
+    secrets = Secrets(tmp_path, tmp_path / "key")
     secrets.write("p", "hunter2")
     kafka = KafkaTarget("h:1", {"sasl.username": "u"}, {"sasl.password": "p"})
     registry = RegistryTarget("http://r", "u", "p")

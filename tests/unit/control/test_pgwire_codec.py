@@ -131,7 +131,9 @@ def test_backend_messages() -> None:
     assert codec.data_row((b"x", None, b"")) == client.message(
         "D", b"\0\3\0\0\0\1x\xff\xff\xff\xff\0\0\0\0"
     )
-    assert codec.copy_out_response(2) == client.message("H", b"\0\0\2\0\0\0\0")
+    text, binary = b"\0\0\2\0\0\0\0", b"\1\0\2\0\1\0\1"
+    assert codec.copy_out_response(2, binary=False) == client.message("H", text)
+    assert codec.copy_in_response(2, binary=True) == client.message("G", binary)
     assert codec.ready_for_query("T") == client.message("Z", b"T")
     error = codec.error_response(message="m\0x", sqlstate="42601", hint="h")
     assert client.fields(error[5:]) == {

@@ -10,6 +10,7 @@ import pgwire_harness as client
 import pyarrow as pa
 import pytest
 from pgwire_harness import (
+    COPY_DONE,
     FLUSH,
     PATIENCE,
     SYNC,
@@ -17,6 +18,7 @@ from pgwire_harness import (
     RawClient,
     Running,
     bind,
+    copy_data,
     describe,
     errors,
     execute,
@@ -28,7 +30,7 @@ from pgwire_harness import (
 )
 
 from tidemark.control.pgwire import Limits
-from tidemark.control.pgwire.portal import Cursor, copy_rows, stream
+from tidemark.control.pgwire.portal import Cursor, data_rows, stream
 from tidemark.control.pgwire.wire import Wire
 from tidemark.types import TEXT
 
@@ -50,6 +52,7 @@ def test_startup(server: Running) -> None:
         assert messages[-1] == ("Z", b"I")
         assert raw.parameters == {
             "server_version": "16.0 (Tidemark 0.1.0)",
+            "mz_version": "v0.130.0 (Tidemark 0.1.0)",
             "server_encoding": "UTF8",
             "client_encoding": "UTF8",
             "DateStyle": "ISO, MDY",
@@ -87,6 +90,8 @@ def test_a_later_minor_version_is_negotiated_down(server: Running) -> None:
         ({"user": "u", "database": "crash"}, "XX000"),
         ({"user": "u", "replication": "database"}, "0A000"),
         ({"user": "u", "options": "-x"}, "42601"),
+        ({"user": "u", "options": "-c nosuch=5"}, "42704"),
+        ({"user": "u", "options": "--no-such=5"}, "42704"),
     ],
 )
 def test_refused_at_startup(server: Running, parameters: dict[str, str], sqlstate: str) -> None:
@@ -172,6 +177,40 @@ def test_extended_query(server: Running) -> None:
         assert tags(messages) == "1tT2TDC33Z"
         assert messages[1] == ("t", struct.pack("!HII", 2, 23, 25))
         assert messages[5] == ("D", b"\0\2\0\0\0\x017\xff\xff\xff\xff")
+
+
+def test_what_is_sent_at_once_is_one_transaction(server: Running) -> None:
+    began = server.script.implicit
+    with server.client() as raw:
+        raw.send(query("insert 1"))
+        assert tags(raw.until_ready()) == "CZ"
+        raw.send(parse("insert") + bind() + execute() + SYNC)
+        assert tags(raw.until_ready()) == "12CZ"
+        assert began == [], "one that is alone needs none"
+        raw.send(query("insert 1; select 2"))
+        assert tags(raw.until_ready()) == "CTDCZ"
+        assert began == ["begin", "end"]
+        two = b"".join((parse("insert"), bind(), execute(), bind(), execute(), SYNC))
+        raw.send(two)
+        assert tags(raw.until_ready()) == "12C2CZ"
+        assert began == ["begin", "end"] * 2
+        raw.send(query("insert 1; unknown; insert 2"))
+        assert tags(raw.until_ready()) == "CEZ"
+        raw.send(parse("insert") + bind() + execute() + parse("unknown") + execute() + SYNC)
+        assert tags(raw.until_ready()) == "12CEZ"
+        assert began == ["begin", "end"] * 4
+
+        # A commit that is refused takes the place of the last completion.
+        server.script.refuses_commit = True
+        raw.send(query("insert 1; insert 2"))
+        messages = raw.until_ready()
+        assert tags(messages) == "CEZ"
+        assert errors(messages) == ["40001"]
+        server.script.refuses_commit = True
+        raw.send(two)
+        messages = raw.until_ready()
+        assert tags(messages) == "12C2CEZ"
+        assert messages[-1] == ("Z", b"I")
 
 
 def test_flush_answers_without_a_sync(server: Running) -> None:
@@ -298,6 +337,94 @@ def test_deallocate_forgets_prepared_statements(server: Running) -> None:
         assert errors(raw.until_ready()) == ["26000"]
 
 
+def test_copy_in(server: Running) -> None:
+    with server.client() as raw:
+        raw.send(query("load; select 1"))
+        assert raw.receive() == ("G", b"\0\0\2\0\0\0\0")
+        raw.send(copy_data(b"a\nb") + FLUSH + copy_data(b"\n") + COPY_DONE)
+        messages = raw.until_ready()
+        assert tags(messages) == "CTDCZ"
+        assert messages[0] == ("C", b"COPY 2\0")
+        # The client does not know of the COPY when it sends the first Sync.
+        raw.send(parse("load") + bind() + describe("P") + execute() + SYNC)
+        assert tags([raw.receive() for _ in range(4)]) == "12nG"
+        raw.send(copy_data(b"a\n") + COPY_DONE + SYNC)
+        assert tags(raw.until_ready()) == "CZ"
+
+
+@pytest.mark.parametrize(
+    ("sent", "sqlstate"),
+    [
+        (copy_data(b"bad\n") + copy_data(b"more\n") + COPY_DONE, "22P04"),
+        (copy_data(b"a\n") + client.message("f", b"no more\0"), "57014"),
+        (copy_data(b"bad\n") + client.message("f", b"no more\0"), "22P04"),
+    ],
+)
+def test_a_copy_in_that_fails(server: Running, sent: bytes, sqlstate: str) -> None:
+    with server.client() as raw:
+        raw.send(query("load; select 1"))
+        raw.receive()
+        raw.send(sent)
+        messages = raw.until_ready()
+        assert (tags(messages), errors(messages)) == ("EZ", [sqlstate])
+        raw.send(parse("load") + bind() + execute() + SYNC)
+        assert tags([raw.receive() for _ in range(3)]) == "12G"
+        raw.send(sent + parse("select 2") + SYNC)
+        messages = raw.until_ready()
+        assert (tags(messages), errors(messages)) == ("EZ", [sqlstate])
+        raw.send(query("select 1"))
+        assert tags(raw.until_ready()) == "TDCZ"
+
+
+def test_another_statement_within_a_copy_in(server: Running) -> None:
+    with server.client() as raw:
+        raw.send(query("load") + query("select 1"))
+        raw.receive()
+        tag, payload = raw.receive()
+        assert (tag, fields(payload)["C"]) == ("E", "08P01")
+        assert raw.rest() == b""
+
+
+def test_cancel_of_a_copy_in(server: Running) -> None:
+    with server.client() as raw:
+        raw.send(query("load"))
+        raw.receive()
+        assert raw.key is not None
+        cancel(server, raw.key)
+        assert errors(raw.until_ready()) == ["57014"]
+        raw.send(copy_data(b"late\n") + COPY_DONE + query("select 1"))
+        assert tags(raw.until_ready()) == "TDCZ"
+
+
+def test_binary_copy_out(server: Running) -> None:
+    with server.client() as raw:
+        raw.send(query("copy binary 1"))
+        assert raw.receive() == ("H", b"\1\0\1\0\1")
+        sent = b"".join(payload for tag, payload in raw.until_ready() if tag == "d")
+        row = struct.pack("!hiq", 1, 8, 0)
+        assert sent == b"PGCOPY\n\xff\r\n\0" + bytes(8) + row + b"\xff\xff"
+
+
+def test_a_declared_cursor_is_described_as_a_portal(server: Running) -> None:
+    with server.client() as raw:
+        raw.send(describe("P", "declared") + SYNC)
+        assert tags(raw.until_ready()) == "TZ"
+        raw.send(describe("P", "other") + SYNC)
+        assert errors(raw.until_ready()) == ["34000"]
+
+
+@pytest.mark.parametrize(("state", "sqlstate"), [("i", "57P05"), ("t", "25P03"), ("e", "25P03")])
+def test_idle_clients_are_told_to_leave(server: Running, state: str, sqlstate: str) -> None:
+    into = {"i": "select 1", "t": "begin", "e": "begin; unknown"}[state]
+    with server.client() as raw:
+        raw.send(query(f"impatient {state}; {into}"))
+        raw.until_ready()
+        tag, payload = raw.receive()
+        assert (tag, fields(payload)["S"], fields(payload)["C"]) == ("E", "FATAL", sqlstate)
+        assert raw.rest() == b""
+    server.script.closed.get(timeout=PATIENCE)
+
+
 def cancel(server: Running, key: tuple[int, int]) -> None:
     with RawClient(server.port) as other:
         other.send(struct.pack("!iIII", 16, 80877102, *key))
@@ -320,6 +447,32 @@ def test_cancel_keeps_the_session_and_what_was_pipelined(server: Running, sql: s
         cancel(server, raw.key)  # nothing runs: no effect
         raw.send(query("select 1"))
         assert tags(raw.until_ready()) == "TDCZ"
+
+
+def test_a_statement_that_is_being_cancelled_is_left_to_end(server: Running) -> None:
+    with server.client() as raw:
+        assert raw.key is not None
+        raw.send(query("linger") + query("select 1"))
+        assert server.script.started.wait(PATIENCE)
+        cancel(server, raw.key)
+        assert server.script.stopped.wait(PATIENCE)
+        cancel(server, raw.key)
+        server.script.let_go.set()
+        assert server.script.lingered.wait(PATIENCE)
+        assert errors(raw.until_ready()) == ["57014"]
+        assert tags(raw.until_ready()) == "TDCZ"
+
+
+def test_a_hang_up_while_a_statement_is_being_cancelled(server: Running) -> None:
+    with server.client() as raw:
+        assert raw.key is not None
+        raw.send(query("linger"))
+        assert server.script.started.wait(PATIENCE)
+        cancel(server, raw.key)
+        assert server.script.stopped.wait(PATIENCE)
+    server.script.closed.get(timeout=PATIENCE)
+    assert server.server.session_count == 0
+    server.script.let_go.set()
 
 
 def test_cancel_in_the_extended_protocol(server: Running) -> None:
@@ -412,7 +565,7 @@ def test_a_client_that_does_not_read_holds_back_the_query() -> None:
         columns, batch = client.table(a=(TEXT, ["x"]))
         writer = StuckWriter()
         wire = Wire(asyncio.StreamReader(), writer)  # type: ignore[arg-type]
-        sending = asyncio.create_task(stream(wire, Cursor(batches()), copy_rows(columns)))
+        sending = asyncio.create_task(stream(wire, Cursor(batches()), data_rows(columns, (0,))))
         for _ in range(100):
             await asyncio.sleep(0)
         before = pulled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,10 +10,8 @@ from collections.abc import Iterator
 import pytest
 from pgwire_harness import PATIENCE, Running, running_server, table
 
+from services import program
 from tidemark.types import DATE, DOUBLE, NUMERIC, TEXT, numeric
-
-PSQL = shutil.which("psql")
-pytestmark = pytest.mark.skipif(PSQL is None, reason="psql is not installed")
 
 
 @pytest.fixture
@@ -26,7 +23,7 @@ def server() -> Iterator[Running]:
 def psql(server: Running, *commands: str, database: str = "db") -> subprocess.CompletedProcess[str]:
     arguments = [part for command in commands for part in ("-c", command)]
     return subprocess.run(
-        [str(PSQL), "-X", "-A", "-t", "-h", "127.0.0.1", "-p", str(server.port), *arguments],
+        [program("psql"), "-X", "-A", "-t", "-h", "127.0.0.1", "-p", str(server.port), *arguments],
         env=os.environ | {"PGUSER": "alice", "PGDATABASE": database, "PGCLIENTENCODING": "UTF8"},
         capture_output=True,
         text=True,
@@ -73,7 +70,7 @@ def test_notice(server: Running) -> None:
 
 def test_interrupt_cancels_an_endless_copy(server: Running) -> None:
     with subprocess.Popen(
-        [str(PSQL), "-X", server.dsn, "-c", "copy wait"],
+        [program("psql"), "-X", server.dsn, "-c", "copy wait"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemark.control.pgwire import text
+from tidemark.control.pgwire.copy_out import copy_lines
 from tidemark.control.pgwire.params import decode_params
 from tidemark.errors import InvalidUsage, Unsupported
 from tidemark.types import (
@@ -112,7 +113,7 @@ def test_a_table_of_several_chunks() -> None:
     columns, batch = harness.table(a=(INTEGER, [1, 2]), b=(TEXT, ["x", None]))
     table = pa.Table.from_batches([batch, batch])
     assert list(text.rows(table, columns, (0, 0))) == [(b"1", b"x"), (b"2", None)] * 2
-    assert text.copy_lines(table, columns) == [b"1\tx\n", b"2\t\\N\n"] * 2
+    assert copy_lines(table, columns) == [b"1\tx\n", b"2\t\\N\n"] * 2
 
 
 def test_arrow_types_that_only_nearly_fit_are_cast() -> None:
@@ -132,7 +133,7 @@ def test_copy_escapes_as_postgresql_does() -> None:
     columns, batch = harness.table(
         a=(TEXT, ["a\tb\nc\rd\\e\bf\fg\vh", "\\N", None]), b=(BOOLEAN, [True, None, False])
     )
-    assert text.copy_lines(batch, columns) == [
+    assert copy_lines(batch, columns) == [
         b"a\\tb\\nc\\rd\\\\e\\bf\\fg\\vh\tt\n",
         b"\\\\N\t\\N\n",
         b"\\N\tf\n",
@@ -142,7 +143,7 @@ def test_copy_escapes_as_postgresql_does() -> None:
 def test_rows_without_columns() -> None:
     batch = pa.RecordBatch.from_arrays([], names=[])
     assert list(text.rows(batch, (), ())) == []
-    assert text.copy_lines(batch, ()) == []
+    assert copy_lines(batch, ()) == []
 
 
 def test_a_batch_that_does_not_match_its_description() -> None:

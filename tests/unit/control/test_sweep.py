@@ -5,11 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
+from tidemark.compute.expr import Lit
+from tidemark.compute.plan import Filter, Get
 from tidemark.control.catalog import Item
 from tidemark.control.coordinator import Coordinator
+from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import MemBlob, MemConsensus, PersistClient
+from tidemark.types import BIGINT, BOOLEAN, Column
+
+
+def test_what_a_subscription_maintains_is_kept_while_it_lasts_and_swept_after_a_crash(
+    tmp_path: Path,
+):
+    client = PersistClient(MemBlob(), MemConsensus())
+    columns = (Column("n", BIGINT),)
+    plan = Filter(Get("u1", columns), Lit("true", BOOLEAN))
+
+    def server() -> Coordinator:
+        return Coordinator(
+            client, data=tmp_path, blob="mem://", consensus="mem://", spark_master=""
+        )
+
+    coordinator = server()
+    coordinator.catalog.add(Item("u1", "orders", "table", "", columns, shard="u1"))
+    for shard in ("u1", "u2"):
+        client.open_writer(shard, schema=pa.schema([("n", pa.int64())])).advance_upper(Frontier(5))
+    item = Item("u2", "", "materialized-view", "", shard="u2", plan=plan, depends=("u1",))
+    coordinator._transient["u2"] = item
+    coordinator._hold_at("dataflow-u2", ["u1"], 3)
+    coordinator._sweep()
+    assert "dataflow-u2" in client.state("u1").holds
+    assert not client.state("u2").is_tombstone
+    (spec,) = coordinator._configurations()["quickstart"].dataflows
+    assert (spec.id, spec.inputs, spec.output) == ("u2", {"u1": "u1"}, "u2")
+    with pytest.raises(AsOfBeforeSince):
+        coordinator._hold_at("dataflow-u3", ["u1"], 2)
+    server()._sweep()
+    assert "dataflow-u2" not in client.state("u1").holds
+    assert client.state("u2").is_tombstone
+    client.close()
 
 
 def test_views_without_a_server_are_left_alone(tmp_path: Path):

@@ -6,9 +6,10 @@ import asyncio
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from tidemark.clock import ManualClock
-from tidemark.control.timeline import ReadHolds, Timeline
+from tidemark.control.timeline import HEARTBEAT_MS, ReadHolds, Reads, Timeline
 from tidemark.errors import Fenced, SqlError
 from tidemark.persist import DIFF, MemBlob, MemConsensus, PersistClient
 from tidemark.storage.tables import Tables, Write
@@ -73,6 +74,119 @@ def test_a_write_to_a_dropped_table_fails_alone(shared: PersistClient) -> None:
     assert contents(shared, "a", good) == [1]
 
 
+def test_who_has_read_what_was_written_since_is_refused(shared: PersistClient) -> None:
+    async def run() -> None:
+        timeline = opened(shared, "a", "b")
+        timeline.start()
+        first = await timeline.write([Write("a", rows(1))])
+        read = Reads(first, {"a": "apples"})
+        await timeline.write([Write("b", rows(1))])
+        await timeline.write([Write("b", rows(2))], reads=read)
+        await timeline.write([Write("a", rows(2))], reads=read)
+        with pytest.raises(SqlError, match='could not serialize access: table "apples"') as error:
+            await timeline.write([Write("b", rows(3))], reads=read)
+        assert error.value.sqlstate == "40001"
+        dropped = Reads(timeline.read_ts, {"gone": "gone"})
+        with pytest.raises(SqlError, match="could not serialize"):
+            await timeline.write([Write("b", rows(4))], reads=dropped)
+        await timeline.stop()
+        assert contents(shared, "b", timeline.read_ts) == [1, 2]
+
+    asyncio.run(run())
+
+
+def test_of_two_that_wait_together_and_read_what_the_other_writes_one_is_refused(
+    shared: PersistClient,
+) -> None:
+    """Write skew: neither has been written to when the batch begins."""
+
+    async def run() -> list[int | BaseException]:
+        timeline = opened(shared, "a", "b")
+        now = timeline.read_ts
+        groups = [
+            timeline.write([Write("b", rows(1))], reads=Reads(now, {"a": "a"})),
+            timeline.write([Write("a", rows(1))], reads=Reads(now, {"b": "b"})),
+        ]
+        waiting = [asyncio.create_task(group) for group in groups]
+        await asyncio.sleep(0)
+        timeline.start()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        await timeline.stop()
+        return results
+
+    one, two = asyncio.run(run())
+    assert isinstance(one, int)
+    assert isinstance(two, SqlError)
+    assert two.sqlstate == "40001"
+
+
+def test_what_was_written_before_a_restart_is_known(shared: PersistClient) -> None:
+    before = opened(shared, "a")
+    written = before.tables.commit([Write("a", rows(1))])
+    after = Tables(shared, "txns", epoch=2)
+    after.open({"a": SCHEMA}, not_before=shared.clock.now_ms())
+    assert after.written_after("a", written - 1)
+    assert not after.written_after("a", written)
+
+
+HOUR_MS = 3_600_000
+
+
+def test_a_clock_that_is_set_forward_and_back(shared: PersistClient) -> None:
+    """No time is given out twice, nobody waits until the clock has caught up, and it does."""
+    clock = shared.clock
+    assert isinstance(clock, ManualClock)
+
+    async def write(timeline: Timeline, value: int) -> int:
+        return await timeline.write([Write("a", rows(value))])
+
+    async def run() -> None:
+        timeline = opened(shared, "a")
+        timeline.start()
+        before = await write(timeline, 1)
+        clock.step(2 * HOUR_MS)
+        ahead = await write(timeline, 2)
+        assert ahead == clock.now_ms() > before, "a clock that is set forward is followed"
+        with capture_logs() as logs:  # A heartbeat may see it before a write does.
+            clock.step(-2 * HOUR_MS)
+            back = await write(timeline, 3)
+        assert back == ahead + 1, "the next time there is"
+        (said,) = logs
+        assert said["behind_seconds"] == 7200
+        assert "set back" in said["event"]
+
+        # Without any writes, time goes on: at half speed, as long as the clock is behind.
+        for seconds in (4, 1_000, 2_000):
+            reached = timeline.read_ts
+            clock.advance(seconds * 1_000)
+            await passes(timeline, reached + seconds * 500 - HEARTBEAT_MS)
+            assert timeline.read_ts <= reached + seconds * 500 + HEARTBEAT_MS
+        await timeline.stop()
+
+        # Nor is anything taken back by a restart.
+        reached = timeline.read_ts
+        tables = Tables(shared, "txns", epoch=2)
+        tables.open({"a": SCHEMA}, not_before=clock.now_ms())
+        again = Timeline(tables, clock)
+        again.start()
+        assert await write(again, 4) > reached
+        with capture_logs() as logs:
+            clock.advance(3 * HOUR_MS)
+            caught_up = await write(again, 5)
+        assert caught_up == clock.now_ms()
+        assert [each["event"] for each in logs] == ["the clock has caught up with the timeline"]
+        await again.stop()
+        assert contents(shared, "a", caught_up) == [1, 2, 3, 4, 5]
+
+    asyncio.run(run())
+
+
+async def passes(timeline: Timeline, time: int) -> None:
+    async with asyncio.timeout(60):
+        while timeline.read_ts < time:
+            await asyncio.sleep(0.01)
+
+
 def test_a_second_leader_fences_the_first(shared: PersistClient) -> None:
     async def run() -> None:
         first = opened(shared, "a")
@@ -109,6 +223,30 @@ def test_no_write_comes_between_a_read_and_its_write(shared: PersistClient) -> N
         return order
 
     assert asyncio.run(run()) == ["exclusive", "blind"]
+
+
+def test_a_stop_amid_writes_is_not_lost() -> None:
+    """It was, when it came together with a write."""
+
+    async def write_on(timeline: Timeline) -> None:
+        while True:
+            await timeline.write([Write("a", rows(1))])
+
+    async def run() -> None:
+        for moment in range(40):
+            client = PersistClient(MemBlob(), MemConsensus(), clock=ManualClock(10_000))
+            timeline = opened(client, "a")
+            timeline.start()
+            writers = [asyncio.create_task(write_on(timeline)) for _ in range(3)]
+            for _ in range(moment):
+                await asyncio.sleep(0.0005)
+            async with asyncio.timeout(60):
+                await timeline.stop()
+            for writer in writers:
+                writer.cancel()
+            await asyncio.gather(*writers, return_exceptions=True)
+
+    asyncio.run(run())
 
 
 def test_read_holds_give_the_least() -> None:

@@ -57,6 +57,41 @@ def open_consensus(request: pytest.FixtureRequest) -> Iterator[Open]:
         consensus.close()
 
 
+def test_a_capture_has_every_log(open_consensus: Open):
+    consensus = open_consensus()
+    assert consensus.capture() == {}
+    for key, seqno in (("b", 0), ("a", 0), ("b", 1), ("B", 0), ("b", 2)):
+        assert consensus.compare_and_set(key, Versioned(seqno, f"{key}{seqno}".encode()))
+    consensus.truncate("b", 1)
+    found = open_consensus().capture()
+    assert list(found) == ["B", "a", "b"]
+    assert found["b"] == [Versioned(1, b"b1"), Versioned(2, b"b2")]
+
+
+def test_a_capture_is_of_one_moment(open_consensus: Open):
+    """A commit is in it only with all that were acknowledged before it began."""
+    consensus, other, stop = open_consensus(), open_consensus(), threading.Event()
+
+    def write() -> None:
+        seqno = 0
+        while not stop.is_set():
+            for key in ("z", "a", "m"):
+                assert other.compare_and_set(key, Versioned(seqno, b""))
+            seqno += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        writing, seen = pool.submit(write), set[int]()
+        try:
+            while len(seen) < 10 and not writing.done():
+                found = consensus.capture()
+                z, a, m = (len(found.get(key, ())) for key in ("z", "a", "m"))
+                assert z >= a >= m >= z - 1
+                seen.add(z)
+        finally:
+            stop.set()
+        writing.result()
+
+
 def test_contract(open_consensus: Open):
     one, two = open_consensus(), open_consensus()
     versions = [Versioned(n, f"v{n}".encode()) for n in range(5)]

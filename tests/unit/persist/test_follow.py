@@ -71,6 +71,23 @@ def contents(client: PersistClient, shard: str, as_of: int) -> list[int]:
     return sorted(client.open_reader(shard).snapshot(as_of, timeout=0)["n"].to_pylist())
 
 
+def test_only_the_writer_of_the_log_appends_to_who_follows(client: PersistClient):
+    log = Log(client, "a")
+    log.commit(5, "a")
+    log.commit(9)
+    before = client.state("a")
+    stranger = client.open_writer("a", schema=N)
+    row = as_updates(pa.table({"n": [7]}), time=6)
+    with pytest.raises(InvalidUsage, match=r"shard a follows log, .* nothing was appended"):
+        stranger.compare_and_append(row, lower=Frontier(6), upper=Frontier(7))
+    with pytest.raises(InvalidUsage, match="follows log"):
+        stranger.advance_upper(Frontier(8))
+    with pytest.raises(InvalidUsage, match="follows log"):
+        client.open_writer("a", schema=N, log="other").advance_upper(Frontier(8))
+    assert client.state("a") == before
+    assert client.open_writer("a", schema=N, log="log").advance_upper(Frontier(8)) == Frontier(8)
+
+
 class TestCommands:
     FOLLOWER = commands.follow(State("a", seqno=3), "log")[0]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.clock import ManualClock
+from tidemark.clock import Clock, ManualClock, Onward
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, TIME, MemBlob, MemConsensus, PersistClient, UpperMismatch
 from tidemark.persist.write import WriteHandle
@@ -22,7 +22,7 @@ SHARDS = {"users": "u", "auctions": "a", "bids": "b"}
 OPTIONS = {"seed": 3, "users": 20, "history": 25}
 
 
-def ingestion(client: PersistClient, tick_ms: int = 100) -> Ingestion:
+def ingestion(client: PersistClient, tick_ms: int = 100, clock: Clock | None = None) -> Ingestion:
     return Ingestion(
         "s",
         Generated(generator("auction", dict(OPTIONS)), tick_ms=tick_ms),
@@ -30,6 +30,7 @@ def ingestion(client: PersistClient, tick_ms: int = 100) -> Ingestion:
         remap="remap",
         shards=SHARDS,
         interval_ms=1_000,
+        clock=clock,
     )
 
 
@@ -147,3 +148,23 @@ def test_a_gap_in_the_data_is_refused() -> None:
     empty = writer.schema.empty_table()
     outcome = writer.append(empty, lower=Frontier(5), upper=Frontier(6))
     assert outcome == UpperMismatch(Frontier.MIN)
+
+
+def test_a_source_goes_on_when_the_clock_was_set_back() -> None:
+    """Its bindings follow the tables' log, whose time never goes back."""
+    client, clock = fresh()
+    reached = 0
+    running = ingestion(client, clock=Onward(clock, lambda: reached))
+    running.step()
+    clock.step(7_200_000)
+    ahead = running.step().time
+    clock.step(-7_200_000)
+    reached = ahead + 400  # The log was a little further.
+    assert running.step().time == ahead, "the same second"
+    bound = running.committed()[0]
+    for _ in range(3):
+        clock.advance(2_000)
+        upper = running.step().time
+        assert upper > ahead
+        assert running.committed()[0] > bound
+        ahead, bound = upper, running.committed()[0]

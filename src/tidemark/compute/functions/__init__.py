@@ -22,6 +22,12 @@ from __future__ import annotations
 
 from tidemark.compute.casts import cast
 from tidemark.compute.functions.overload import Overload
-from tidemark.compute.functions.resolve import FUNCTIONS, call, call_by_name, overload_of
+from tidemark.compute.functions.resolve import (
+    FUNCTIONS,
+    at_time_zone,
+    call,
+    call_by_name,
+    overload_of,
+)
 
-__all__ = ["FUNCTIONS", "Overload", "call", "call_by_name", "cast", "overload_of"]
+__all__ = ["FUNCTIONS", "Overload", "at_time_zone", "call", "call_by_name", "cast", "overload_of"]

@@ -42,7 +42,7 @@ def _write_array_to_string(texts: tuple[str, ...], args: Args, type_: SqlType) -
 
 
 _QUOTED = "concat('\\\\Q', replace({1}, '\\\\E', '\\\\E\\\\\\\\E\\\\Q'), '\\\\E')"
-_SPLIT = (
+SPLIT = (
     "CASE WHEN {0} IS NULL THEN CAST(NULL AS ARRAY<STRING>)"
     " WHEN {0} = '' THEN CAST(array() AS ARRAY<STRING>)"
     " WHEN {1} IS NULL THEN split({0}, '')"
@@ -87,8 +87,45 @@ ARRAYS: Table = {
         Overload("array text text", TEXT, _write_array_to_string),
     ),
     "string_to_array": (
-        Overload("text text", array_of(TEXT), _SPLIT),
-        Overload("text text text", array_of(TEXT), f"transform({_SPLIT}, x_ -> nullif(x_, {{2}}))"),
+        Overload("text text", array_of(TEXT), SPLIT),
+        Overload("text text text", array_of(TEXT), f"transform({SPLIT}, x_ -> nullif(x_, {{2}}))"),
+    ),
+    "slice": (
+        Overload(
+            "array integer integer",
+            same,
+            "slice({0}, greatest({1}, 1),"
+            " greatest(least({2}, array_size({0})) - greatest({1}, 1) + 1, 0))",
+        ),
+    ),
+    "array_upper": (
+        Overload("array integer", INTEGER, "CASE WHEN {1} = 1 THEN nullif(array_size({0}), 0) END"),
+    ),
+    "array_lower": (
+        Overload("array integer", INTEGER, "CASE WHEN {1} = 1 AND array_size({0}) > 0 THEN 1 END"),
+    ),
+    "array_ndims": (Overload("array", INTEGER, "CASE WHEN array_size({0}) > 0 THEN 1 END"),),
+    "array_dims": (
+        Overload(
+            "array",
+            TEXT,
+            "CASE WHEN array_size({0}) > 0 THEN concat('[1:', array_size({0}), ']') END",
+        ),
+    ),
+    "array_positions": (
+        Overload(
+            "array element",
+            array_of(INTEGER),
+            "filter(transform({0}, (x_, i_) -> CASE WHEN x_ <=> {1} THEN i_ + 1 END),"
+            " n_ -> n_ IS NOT NULL)",
+        ),
+    ),
+    "array_replace": (
+        Overload(
+            "array element element",
+            same,
+            "transform({0}, x_ -> CASE WHEN x_ <=> {1} THEN {2} ELSE x_ END)",
+        ),
     ),
     "array_append": (Overload("array element", same, _APPENDED),),
     "array_prepend": (Overload("element array", _second, _PREPENDED),),

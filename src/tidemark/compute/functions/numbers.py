@@ -255,7 +255,7 @@ NUMBERS: Table = {
         Overload("exact exact", NUMERIC, "", refused=_needs_numeric("power")),
     ),
     "sign": (
-        Overload("double", DOUBLE, "signum({0})"),
+        Overload("double", DOUBLE, "CASE WHEN isnan({0}) THEN 0D ELSE signum({0}) END"),
         Overload(
             "exact",
             numeric(1, 0),

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 from tidemark.compute.arrays import array_text
 from tidemark.compute.casts import cast, castable, common_type
 from tidemark.compute.expr import Call, Expr, Lit
+from tidemark.compute.functions.angles import ANGLES
 from tidemark.compute.functions.array import ARRAYS
+from tidemark.compute.functions.formats import FORMATS
 from tidemark.compute.functions.json import JSON
 from tidemark.compute.functions.logic import LOGIC
 from tidemark.compute.functions.numbers import NUMBERS
 from tidemark.compute.functions.overload import Args, Overload, Table
+from tidemark.compute.functions.patterns import PATTERNS
 from tidemark.compute.functions.text import TEXTS
 from tidemark.compute.functions.time import TIMES
+from tidemark.compute.intervals import INTERVAL
 from tidemark.compute.literals import UNKNOWN, elements_of
-from tidemark.compute.moments import interval_arithmetic
+from tidemark.compute.moments import extracted, interval_arithmetic, interval_seconds
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import (
     BOOLEAN,
@@ -24,13 +29,17 @@ from tidemark.types import (
     JSONB,
     NUMERIC,
     TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
     SqlType,
     array_of,
     numeric,
     type_named,
 )
 
-FUNCTIONS: Table = {**LOGIC, **NUMBERS, **TEXTS, **TIMES, **ARRAYS, **JSON}
+FUNCTIONS: Table = {}
+for _table in (LOGIC, NUMBERS, ANGLES, TEXTS, PATTERNS, TIMES, FORMATS, ARRAYS, JSON):
+    FUNCTIONS |= _table
 
 ALIASES = {
     "!=": "<>",
@@ -75,7 +84,7 @@ def call(fn: str, args: Args) -> Expr:
     one type have several.
     """
     if fn in ("+", "-", "*", "/", "negate"):
-        made = interval_arithmetic(fn, args)
+        made = interval_arithmetic(fn, args, call)
         if made is not None:
             return made
     match fn:
@@ -88,6 +97,8 @@ def call(fn: str, args: Args) -> Expr:
             return _case((call("=", (first, second)), Lit(None, first.type), first))
         case "date_part" if len(args) == 2:
             return cast(call("extract", args), DOUBLE)
+        case "extract" if len(args) == 2 and args[1].type == INTERVAL:
+            return extracted(*args, call)
         case "||":
             args = _concatenated(args)
         case "concat" | "concat_ws":
@@ -96,6 +107,24 @@ def call(fn: str, args: Args) -> Expr:
             args = _members(args)
         case "#>" | "#>>" if len(args) == 2:
             return _at_path(fn, *args)
+        case "jsonb_extract_path" | "jsonb_extract_path_text" if len(args) > 1:
+            op = "#>>" if fn.endswith("text") else "#>"
+            return _at_path(op, cast(args[0], JSONB), _array(args[1:]))
+        case "?|" | "?&" if len(args) == 2:
+            return _has_keys(fn, *args)
+        case "-" if len(args) == 2 and args[0].type == JSONB:
+            return call("jsonb -", args)
+        case "div" if len(args) == 2:
+            whole = call("-", (args[0], call("%", args)))
+            return call("trunc", (call("/", (_exactly(whole), args[1])),))
+        case "num_nulls" | "num_nonnulls" if args:
+            return _null_count(fn, args)
+        case "format" if args:
+            return _formatted(args)
+        case "substring" if len(args) == 2 and args[1].type in (TEXT, UNKNOWN):
+            return call("substring by pattern", args)
+        case "timezone" if len(args) == 2:
+            return at_time_zone(args[1], args[0])
         case "@>" | "<@" | "&&" if len(args) == 2:
             return _containment(fn, args)
         case "coalesce" | "greatest" | "least" | "in" | "and" | "or":
@@ -107,6 +136,8 @@ def call(fn: str, args: Args) -> Expr:
         raise Unsupported(
             f"{fn} of {what} is not supported", hint="compare parts of it, or its text"
         )
+    if fn in _COMPARED and any(arg.type == INTERVAL for arg in args):
+        return call(fn, tuple(interval_seconds(arg, call) for arg in args))
     name = ALIASES.get(fn, fn)
     if name not in FUNCTIONS:
         raise _unknown(fn, _signature(fn, args))
@@ -174,7 +205,7 @@ def _case(args: Args) -> Expr:
                 f"argument of CASE/WHEN must be type boolean, not type {condition.type}",
                 sqlstate="42804",
             )
-    type_ = _check_together("case", values)
+    type_ = _check_together("case", (values[-1], *values[:-1]))
     parts: list[Expr] = []
     for condition, value in zip(conditions, values, strict=False):
         parts += [cast(condition, BOOLEAN), cast(value, type_, context="implicit")]
@@ -224,7 +255,7 @@ def _concatenated(args: Args) -> Args:
     if array is not None:
         return tuple(cast(arg, array) if arg.type == UNKNOWN else arg for arg in args)
     if any(arg.type == JSONB for arg in args):
-        return args
+        return tuple(cast(arg, JSONB) if arg.type == UNKNOWN else arg for arg in args)
     if len(args) == 2 and any(arg.type in (TEXT, UNKNOWN) for arg in args):
         return tuple(cast(arg, TEXT) for arg in args)
     return args
@@ -257,13 +288,81 @@ def _at_path(fn: str, json: Expr, path: Expr) -> Expr:
     for n, step in enumerate(steps):
         op = "->>" if fn == "#>>" and n == len(steps) - 1 else "->"
         by_key = call(op, (at, step))
-        number = step.value is not None and step.value.isdigit()
+        number = step.value is not None and step.value.isdecimal()
         by_index = (call(op, (at, cast(Lit(step.value, UNKNOWN), INTEGER))),) if number else ()
         at = call("coalesce", (by_key, *by_index)) if number else by_key
     return at
 
 
+def _has_keys(fn: str, json: Expr, keys: Expr) -> Expr:
+    """`?|` and `?&` of constant keys: `?` of each."""
+    keys = cast(keys, array_of(TEXT))
+    if not isinstance(keys, Lit) or keys.value is None:
+        raise Unsupported(f"{fn} with keys that are not constants is not supported")
+    has = tuple(call("?", (json, key)) for key in elements_of(keys) if key.value is not None)
+    return call("or" if fn == "?|" else "and", has) if has else Lit("false", BOOLEAN)
+
+
+def _exactly(expr: Expr) -> Expr:
+    return expr if expr.type.name == "numeric" else cast(expr, _as_numeric(expr.type))
+
+
+def _null_count(fn: str, args: Args) -> Expr:
+    test = "is null" if fn == "num_nulls" else "is not null"
+    one, zero = Lit("1", INTEGER), Lit("0", INTEGER)
+    total: Expr = zero
+    for arg in args:
+        total = call("+", (total, call("case", (call(test, (arg,)), one, zero))))
+    return total
+
+
+_DIRECTIVE = re.compile(r"%(?:(\d+)\$)?(.?)", re.DOTALL)
+
+
+def _formatted(args: Args) -> Expr:
+    """format('%s and %L', ...): a constant format, as the concatenation of its parts."""
+    pattern = args[0]
+    if not isinstance(pattern, Lit) or pattern.value is None:
+        raise Unsupported("format with a format that is not a constant is not supported")
+    parts: list[Expr] = [Lit("", TEXT)]
+    at = used = 0
+    for found in _DIRECTIVE.finditer(pattern.value):
+        parts.append(Lit(pattern.value[at : found.start()], TEXT))
+        at = found.end()
+        number, letter = found.groups()
+        if letter == "%":
+            parts.append(Lit("%", TEXT))
+            continue
+        used = int(number) if number else used + 1
+        if letter not in ("s", "L"):
+            raise Unsupported(f'format with "%{letter}" is not supported', hint="use %s or %L")
+        if used >= len(args):
+            raise SqlError("too few arguments for format()", sqlstate="22023")
+        text = _printed(args[used])
+        parts.append(text if letter == "s" else call("quote_nullable", (text,)))
+    parts.append(Lit(pattern.value[at:], TEXT))
+    return call("concat", tuple(parts))
+
+
+def at_time_zone(moment: Expr, zone: Expr) -> Expr:
+    """`moment AT TIME ZONE zone`: what clocks there show, or the moment when they show it."""
+    if isinstance(zone, Lit) and (zone.value or "").upper() in ("UTC", "GMT", "Z"):
+        if moment.type == TIMESTAMPTZ:
+            return cast(moment, TIMESTAMP)
+        if moment.type == TIMESTAMP:
+            return cast(moment, TIMESTAMPTZ)
+        return cast(cast(moment, TIMESTAMPTZ), TIMESTAMP)
+    if moment.type == TIMESTAMP:
+        return call("time of local", (moment, zone))
+    return call("local time", (cast(moment, TIMESTAMPTZ), zone))
+
+
+_COMPARED = ("=", "<>", "!=", "<", "<=", ">", ">=", "is distinct from", "is not distinct from")
+
+
 def _containment(fn: str, args: Args) -> Expr:
+    if any(arg.type == JSONB for arg in args) and fn != "&&":
+        return call("jsonb @>", args[::-1] if fn == "<@" else args)
     if not any(arg.type.element is not None for arg in args):
         raise Unsupported(
             f"{args[0].type} {fn} {args[1].type} is not supported",

@@ -7,11 +7,13 @@ import re
 from tidemark.compute.casts import Failure
 from tidemark.compute.expr import Expr, Lit
 from tidemark.compute.functions.array import ARRAY_CONCATENATION
+from tidemark.compute.functions.json import write_joined
 from tidemark.compute.functions.overload import Args, Overload, Table, Writer
+from tidemark.compute.functions.patterns import constant as _constant
 from tidemark.compute.literals import quoted, spark_literal
 from tidemark.compute.regex import java_pattern, java_replacement
 from tidemark.errors import Unsupported
-from tidemark.types import BOOLEAN, INTEGER, TEXT, SqlType
+from tidemark.types import BOOLEAN, BYTEA, INTEGER, JSONB, TEXT, SqlType
 
 
 def _write_like(operator: str) -> Writer:
@@ -66,11 +68,8 @@ def _write_regexp_replace(texts: tuple[str, ...], args: Args, type_: SqlType) ->
     )
 
 
-def _constant(expr: Expr, what: str) -> str:
-    if not isinstance(expr, Lit) or expr.value is None:
-        raise Unsupported(f"{what} that is not a constant is not supported")
-    return expr.value
-
+MOST_BYTES = 16 * 1024 * 1024
+"""Of a value that is made longer: several of them must fit into a JVM's heap."""
 
 _LENGTH = "CASE WHEN {1} < 0 THEN 0 ELSE {1} END"
 """As greatest of it and zero, but null if it is."""
@@ -80,6 +79,42 @@ _INITCAP = (
     " i_ = 0 OR NOT coalesce(get(a_, i_ - 1) RLIKE '[a-zA-Z0-9]|[^\\\\x00-\\\\x7F]', false)"
     " THEN upper(c_) ELSE c_ END), ''))[0]"
 )
+
+_QUOTED_LITERAL = (
+    "concat(CASE WHEN contains({0}, '\\\\') THEN 'E' ELSE '' END, '\\'',"
+    " replace(replace({0}, '\\\\', '\\\\\\\\'), '\\'', '\\'\\''), '\\'')"
+)
+_OVERLAY = (
+    "concat(substring({{0}}, 1, {{2}} - 1), {{1}},"
+    " substring({{0}}, greatest(CAST({{2}} AS BIGINT) + {0}, 1)))"
+)
+_OVERLAY_FAILS = (Failure("{2} < 1", "'negative substring length not allowed'"),)
+_TOO_LONG = (Failure("{v} IS NULL", "'requested length too large'"),)
+_NOT_ENCODED = "'invalid data to decode'"
+_ENCODINGS = ("hex", "base64")
+
+
+def _padded(value: str) -> str:
+    return f"CASE WHEN {{1}} <= {MOST_BYTES} THEN {value} END"
+
+
+def _encoding(args: Args) -> str:
+    name = _constant(args[1], "an encoding").lower()
+    if name not in _ENCODINGS:
+        raise Unsupported(f"the encoding {name!r} is not supported", hint="use hex or base64")
+    return name
+
+
+def _write_encode(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
+    if _encoding(args) == "hex":
+        return f"lower(hex({texts[0]}))"
+    # PostgreSQL breaks lines after 76 characters.
+    return f"regexp_replace(base64({texts[0]}), '\\\\r', '')"
+
+
+def _write_decode(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
+    return f"try_to_binary({texts[0]}, '{_encoding(args)}')"
+
 
 TEXTS: Table = {
     "~": (Overload("text text", BOOLEAN, _write_regex(ignore_case=False)),),
@@ -92,20 +127,20 @@ TEXTS: Table = {
     "concat": (Overload("text ...", TEXT, "concat_ws('', {all})"),),
     "concat_ws": (Overload("text text ...", TEXT, "concat_ws({0}, {rest})"),),
     "lpad": (
-        Overload("text integer", TEXT, f"lpad({{0}}, {_LENGTH}, ' ')"),
-        Overload("text integer text", TEXT, f"lpad({{0}}, {_LENGTH}, {{2}})"),
+        Overload("text integer", TEXT, _padded(f"lpad({{0}}, {_LENGTH}, ' ')"), _TOO_LONG),
+        Overload("text integer text", TEXT, _padded(f"lpad({{0}}, {_LENGTH}, {{2}})"), _TOO_LONG),
     ),
     "rpad": (
-        Overload("text integer", TEXT, f"rpad({{0}}, {_LENGTH}, ' ')"),
-        Overload("text integer text", TEXT, f"rpad({{0}}, {_LENGTH}, {{2}})"),
+        Overload("text integer", TEXT, _padded(f"rpad({{0}}, {_LENGTH}, ' ')"), _TOO_LONG),
+        Overload("text integer text", TEXT, _padded(f"rpad({{0}}, {_LENGTH}, {{2}})"), _TOO_LONG),
     ),
     "repeat": (
         Overload(
             "text integer",
             TEXT,
-            "CASE WHEN CAST(octet_length({0}) AS BIGINT) * {1} < 268435456L"
+            f"CASE WHEN CAST(octet_length({{0}}) AS BIGINT) * {{1}} <= {MOST_BYTES}L"
             f" THEN repeat({{0}}, {_LENGTH}) END",
-            (Failure("{v} IS NULL", "'requested length too large'"),),
+            _TOO_LONG,
         ),
     ),
     "reverse": (Overload("text", TEXT, "reverse({0})"),),
@@ -140,12 +175,29 @@ TEXTS: Table = {
         Overload("integer", TEXT, "lower(hex(CAST({0} AS BIGINT) & 4294967295L))"),
         Overload("bigint", TEXT, "lower(hex({0}))"),
     ),
+    "sha256": (Overload("bytea", BYTEA, "unhex(sha2({0}, 256))"),),
+    "encode": (Overload("bytea text", TEXT, _write_encode),),
+    "decode": (
+        Overload("text text", BYTEA, _write_decode, (Failure("{v} IS NULL", _NOT_ENCODED),)),
+    ),
+    "quote_literal": (Overload("text", TEXT, _QUOTED_LITERAL),),
+    "quote_nullable": (Overload("text", TEXT, f"coalesce({_QUOTED_LITERAL}, 'NULL')"),),
+    "overlay": (
+        Overload("text text integer", TEXT, _OVERLAY.format("char_length({1})"), _OVERLAY_FAILS),
+        Overload("text text integer integer", TEXT, _OVERLAY.format("{3}"), _OVERLAY_FAILS),
+    ),
+    "bit_length": (
+        Overload("text", INTEGER, "(octet_length({0}) * 8)"),
+        Overload("bytea", INTEGER, "(octet_length({0}) * 8)"),
+    ),
     "octet_length": (
         Overload("text", INTEGER, "octet_length({0})"),
         Overload("bytea", INTEGER, "octet_length({0})"),
     ),
     "||": (
         Overload("text text", TEXT, "concat({0}, {1})"),
+        Overload("bytea bytea", BYTEA, "concat({0}, {1})"),
+        Overload("jsonb jsonb", JSONB, write_joined),
         *ARRAY_CONCATENATION,
     ),
     "lower": (Overload("text", TEXT, "lower({0})"),),

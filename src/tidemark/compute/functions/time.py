@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from zoneinfo import available_timezones
+
 from tidemark.compute.casts import Failure
 from tidemark.compute.expr import Lit
 from tidemark.compute.functions.overload import Args, Overload, Table
+from tidemark.compute.literals import quoted
 from tidemark.errors import InvalidUsage, SqlError, Unsupported
-from tidemark.types import BIGINT, DATE, TIMESTAMP, TIMESTAMPTZ, SqlType, numeric
+from tidemark.types import BIGINT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ, SqlType, numeric
 
 _EXTRACTS: dict[str, tuple[str, SqlType]] = {
     "year": ("extract(YEAR FROM {1})", numeric(10, 0)),
@@ -20,6 +23,10 @@ _EXTRACTS: dict[str, tuple[str, SqlType]] = {
     "hour": ("extract(HOUR FROM {1})", numeric(10, 0)),
     "minute": ("extract(MINUTE FROM {1})", numeric(10, 0)),
     "second": ("extract(SECOND FROM {1})", numeric(8, 6)),
+    "julian": ("(unix_date({1}) + 2440588)", numeric(10, 0)),
+    "timezone": ("CASE WHEN {1} IS NOT NULL THEN 0 END", numeric(10, 0)),
+    "timezone_hour": ("CASE WHEN {1} IS NOT NULL THEN 0 END", numeric(10, 0)),
+    "timezone_minute": ("CASE WHEN {1} IS NOT NULL THEN 0 END", numeric(10, 0)),
     "epoch": (
         "CAST(unix_micros(CAST({1} AS TIMESTAMP)) AS DECIMAL(20,0)) * CAST('0.000001' AS DECIMAL(7,6))",
         numeric(24, 6),
@@ -33,6 +40,7 @@ _EXTRACTS |= {
     "milliseconds": ("(extract(SECOND FROM {1}) * 1000)", numeric(8, 3)),
     "microseconds": ("(extract(SECOND FROM {1}) * 1000000)", numeric(8, 0)),
 }
+_ZONE_FIELDS = ("timezone", "timezone_hour", "timezone_minute")
 _CLOCK_FIELDS = ("hour", "minute", "second", "milliseconds", "microseconds")
 _TRUNC_UNITS = (
     "microseconds",
@@ -45,7 +53,16 @@ _TRUNC_UNITS = (
     "month",
     "quarter",
     "year",
+    "decade",
+    "century",
+    "millennium",
 )
+_LONG_UNITS = {
+    "decade": "y_ - y_ % 10",
+    "century": "(y_ - 1) - (y_ - 1) % 100 + 1",
+    "millennium": "(y_ - 1) - (y_ - 1) % 1000 + 1",
+}
+"""The first year of each; that of the decade of year 1 is year 0, which is not kept."""
 
 
 def _unit(args: Args, allowed: tuple[str, ...], function: str) -> str:
@@ -54,7 +71,11 @@ def _unit(args: Args, allowed: tuple[str, ...], function: str) -> str:
         raise Unsupported(f"{function} of a unit that is not a constant is not supported")
     unit = literal.value.lower()
     unit = unit.removesuffix("s") if unit.removesuffix("s") in allowed else unit
-    if unit not in allowed or (args[1].type == DATE and unit in _CLOCK_FIELDS):
+    misplaced = (args[1].type == DATE and unit in _CLOCK_FIELDS) or (
+        args[1].type != TIMESTAMPTZ and unit in _ZONE_FIELDS
+    )
+    misplaced = misplaced or (unit == "julian" and args[1].type != DATE)
+    if unit not in allowed or misplaced:
         raise SqlError(
             f'unit "{literal.value}" not supported for type {args[1].type}',
             hint="supported: " + ", ".join(allowed),
@@ -81,7 +102,13 @@ def _trunc_result(args: Args) -> SqlType:
 
 
 def _write_date_trunc(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
-    unit = _unit(args, _TRUNC_UNITS, "date_trunc").removesuffix("s").upper()
+    unit = _unit(args, _TRUNC_UNITS, "date_trunc")
+    if unit in _LONG_UNITS:
+        year = _LONG_UNITS[unit]
+        first = f"make_date(CASE WHEN {year} < 1 THEN 1 ELSE {year} END, 1, 1)"
+        years = f"array(extract(YEAR FROM {texts[1]}))"
+        return f"CAST(transform({years}, y_ -> {first})[0] AS {type_.spark})"
+    unit = unit.removesuffix("s").upper()
     # Spark truncates instants only; with the session in UTC the way there and back is exact.
     return f"CAST(date_trunc('{unit}', {texts[1]}) AS {type_.spark})"
 
@@ -96,6 +123,39 @@ _FLOOR_MILLIS = "(({x} - pmod({x}, 1000L)) div 1000L)"
 
 def _write_now(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
     raise InvalidUsage("mz_now() has no value in SQL: a temporal filter is planned as one")
+
+
+_CLOCK_TEXT = (
+    "CASE WHEN {0} BETWEEN 1 AND 9999 AND {5} >= 0 AND {5} < 60 THEN format_string("
+    "'%04d-%02d-%02d %02d:%02d:%09.6f', {0}, {1}, {2}, {3}, {4}, {5}) END"
+)
+
+
+def _zone(args: Args) -> str:
+    zone = args[1]
+    if not isinstance(zone, Lit) or zone.value is None:
+        raise Unsupported("AT TIME ZONE with a zone that is not a constant is not supported")
+    known = {name.lower(): name for name in available_timezones()}
+    if zone.value.lower() not in known:
+        raise Unsupported(
+            f'time zone "{zone.value}" is not supported',
+            hint="use a name like Europe/Berlin or UTC",
+            sqlstate="22023",
+        )
+    return quoted(known[zone.value.lower()])
+
+
+def _write_local(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
+    return f"CAST(from_utc_timestamp({texts[0]}, {_zone(args)}) AS TIMESTAMP_NTZ)"
+
+
+def _write_of_local(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
+    zone, wall = _zone(args), f"CAST({texts[0]} AS TIMESTAMP)"
+    later = "u_ + INTERVAL '1' HOUR"
+    return (
+        f"transform(array(to_utc_timestamp({wall}, {zone})), u_ -> CASE WHEN"
+        f" from_utc_timestamp({later}, {zone}) = {wall} THEN {later} ELSE u_ END)[0]"
+    )
 
 
 TIMES: Table = {
@@ -128,6 +188,29 @@ TIMES: Table = {
             ),
         ),
     ),
+    "make_timestamp": (
+        Overload(
+            "integer integer integer integer integer double",
+            TIMESTAMP,
+            f"try_cast({_CLOCK_TEXT} AS TIMESTAMP_NTZ)",
+            (Failure("{v} IS NULL", "'date/time field value out of range'"),),
+        ),
+    ),
+    "make_timestamptz": (
+        Overload(
+            "integer integer integer integer integer double",
+            TIMESTAMPTZ,
+            f"try_cast({_CLOCK_TEXT} AS TIMESTAMP)",
+            (Failure("{v} IS NULL", "'date/time field value out of range'"),),
+        ),
+    ),
+    "isfinite": tuple(
+        Overload(moment, BOOLEAN, "CASE WHEN {0} IS NOT NULL THEN true END")
+        for moment in ("timestamp", "timestamptz", "date")
+    ),
+    # AT TIME ZONE; a time that comes twice when clocks go back is the later one.
+    "local time": (Overload("timestamptz text", TIMESTAMP, _write_local),),
+    "time of local": (Overload("timestamp text", TIMESTAMPTZ, _write_of_local),),
     "to_timestamp": (
         Overload(
             "double",

@@ -25,16 +25,26 @@ Non-goals: whatever is not in the allow-lists here is refused by name, never app
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
+from sqlglot.tokenizer_core import Token
 
 from tidemark.compute.sql import dialect as _postgres
 from tidemark.compute.sql.dialect import count_parameters, sql_type
 from tidemark.compute.sql.scope import Resolver
 from tidemark.compute.sql.select import plan_query
-from tidemark.compute.sql.spark_dialect import SPARK, translated
+from tidemark.compute.sql.spark_dialect import SPARK, joined_text, translated
 from tidemark.errors import InvalidUsage
 
-__all__ = ["Resolver", "count_parameters", "parse_query", "plan_query", "sql_type"]
+__all__ = [
+    "Resolver",
+    "count_parameters",
+    "parse_part",
+    "parse_query",
+    "plan_query",
+    "sql_type",
+]
 
 
 def parse_query(sql: str, dialect: str = "postgres") -> exp.Expr:
@@ -43,5 +53,19 @@ def parse_query(sql: str, dialect: str = "postgres") -> exp.Expr:
         case "postgres":
             return _postgres.parse_query(sql)
         case "spark":
-            return translated(_postgres.parse_query(sql, SPARK))
+            tokens = joined_text(_postgres.tokenize(sql, SPARK), sql)
+            return translated(_postgres.query_of(tokens, sql, SPARK))
     raise InvalidUsage(f"dialect {dialect!r}: it must be postgres or spark")
+
+
+def parse_part(
+    tokens: Sequence[Token], sql: str, dialect: str = "postgres", *, before: str = ""
+) -> exp.Expr:
+    """A query or an expression within a statement of ours, with `before` put before it. `tokens`
+    are the statement's; another dialect makes its own of the same text, in the same places."""
+    if dialect == "postgres":
+        return _postgres.parse_tokens([*_postgres.tokenize(before), *tokens], sql)
+    start, end = tokens[0].start, tokens[-1].end + 1
+    text = " " * start + sql[start:end]
+    mine = joined_text(_postgres.tokenize(text, SPARK), text)
+    return translated(_postgres.parse_tokens([*SPARK.tokenize(before), *mine], sql, SPARK))

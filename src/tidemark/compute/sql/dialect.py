@@ -8,7 +8,9 @@ specially. What a name means is decided by the planner's allow-list alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from sqlglot import ErrorLevel, exp
@@ -20,7 +22,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import SqlType, array_of, numeric, type_named
 
-OWN_GRAMMAR = ("CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+OWN_GRAMMAR = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
 
 
 _INTERVAL_FIELDS = frozenset("YEAR MONTH DAY HOUR MINUTE SECOND".split())
@@ -32,6 +34,12 @@ class TidemarkSql(Materialize):
     class Tokenizer(Materialize.Tokenizer):
         # SHOW, EXPLAIN and the like are tokenized as any other text; control parses them.
         COMMANDS: set[Any] = set()  # noqa: RUF012
+        # `oid` and `regclass` are names of types like any other: with arrays, and a schema.
+        KEYWORDS = {  # noqa: RUF012
+            word: kind
+            for word, kind in Materialize.Tokenizer.KEYWORDS.items()
+            if kind != TokenType.OBJECT_IDENTIFIER
+        }
 
     class Parser(Materialize.Parser):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
@@ -63,6 +71,21 @@ class TidemarkSql(Materialize):
             if unit is not None and self._match_text_seq("TO"):
                 unit = exp.IntervalSpan(this=unit, expression=self._interval_field())
             return self.expression(exp.Interval(this=text, unit=unit))
+
+        def _parse_type(
+            self, parse_interval: bool = True, fallback_to_identifier: bool = False
+        ) -> exp.Expr | None:
+            """`date '2024-01-01'::text` casts the date; sqlglot's own casts the literal first."""
+            start = self._index
+            kind = self._curr.token_type if self._curr is not None else None
+            if kind in self.TYPE_TOKENS and kind != TokenType.INTERVAL:
+                type_ = self._parse_types(check_func=True, allow_identifiers=False)
+                if isinstance(type_, exp.DataType) and self._match(TokenType.STRING):
+                    literal = exp.Literal.string(self._prev.text)
+                    made = self.expression(exp.Cast(this=literal, to=type_))
+                    return self._parse_column_ops(made)
+                self._retreat(start)
+            return super()._parse_type(parse_interval, fallback_to_identifier)
 
         def _interval_field(self) -> exp.Var | None:
             if self._curr is None or self._curr.text.upper() not in _INTERVAL_FIELDS:
@@ -102,7 +125,7 @@ class TidemarkSql(Materialize):
             if not self._match_text_seq("RECURSION", "LIMIT"):
                 self.raise_error("Expected RECURSION LIMIT")
             limit = self._parse_number()
-            if limit is None or not limit.name.isdigit() or limit.name == "0":
+            if limit is None or not limit.name.isdecimal() or limit.name == "0":
                 self.raise_error("Expected a positive number")
             self._match_r_paren()
             return int(limit.name) if limit is not None else None, returns
@@ -125,36 +148,75 @@ def tokenize(sql: str, dialect: Dialect = DIALECT) -> list[Token]:
         raise SqlError(f"unterminated quoted string or comment in: {sql[-60:]}") from None
 
 
+def start_of(node: exp.Expr) -> int | None:
+    """Where in the text a node begins, as far as the parser has said."""
+    starts = (each.meta.get("start") for each in node.walk())
+    return min((start for start in starts if start is not None), default=None)
+
+
+def without_places(tree: exp.Expr) -> exp.Expr:
+    """A tree of something that nobody has written."""
+    for node in tree.walk():
+        node.meta.pop("start", None)
+    return tree
+
+
+def hint_of(name: str, known: Iterable[str], shown: Mapping[str, str] | None = None) -> str | None:
+    """Names like one that is not there, as a hint; some may have to be `shown` otherwise."""
+    close = get_close_matches(name, sorted(set(known)), n=3, cutoff=0.75)
+    listed = " or ".join((shown or {}).get(each, each) for each in close)
+    return f"did you mean {listed}?" if close else None
+
+
 def parse_tokens(tokens: Sequence[Token], sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
     """One query, or one expression, out of the tokens of `sql`."""
+    _check_commas(tokens, sql)
     try:
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
         trees = [tree for tree in parser.parse(list(tokens), sql) if tree is not None]
     except ParseError as parse_error:
-        raise syntax_error(sql, parse_error) from None
+        raise syntax_error(sql, tokens, parse_error) from None
     if len(trees) != 1:
         raise SqlError("syntax error at end of input")
     return trees[0]
 
 
+def _check_commas(tokens: Sequence[Token], sql: str) -> None:
+    """sqlglot does not mind a comma after which nothing comes."""
+    for comma, following in itertools.pairwise([*tokens, None]):
+        if comma is None or comma.token_type is not TokenType.COMMA:
+            continue
+        if following is None:
+            raise SqlError("syntax error at end of input").at(comma.end + 1)
+        if following.token_type in (TokenType.FROM, TokenType.R_PAREN, TokenType.R_BRACKET):
+            near = sql[following.start : following.end + 1]
+            raise SqlError(f'syntax error at or near "{near}"').at(following.start)
+
+
 def parse_query(sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
-    tree = parse_tokens(tokenize(sql, dialect), sql, dialect)
+    return query_of(tokenize(sql, dialect), sql, dialect)
+
+
+def query_of(tokens: Sequence[Token], sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
+    tree = parse_tokens(tokens, sql, dialect)
     if not isinstance(tree, exp.Query | exp.Values):
         raise SqlError(f'syntax error at or near "{sql.split()[0] if sql.split() else ""}"')
     return tree
 
 
-def syntax_error(sql: str, parse_error: ParseError) -> SqlError:
+def syntax_error(sql: str, tokens: Sequence[Token], parse_error: ParseError) -> SqlError:
     """PostgreSQL's wording; sqlglot points at the last token that it understood."""
     details = parse_error.errors[0] if parse_error.errors else {}
-    near, rest = str(details.get("highlight") or ""), str(details.get("end_context") or "")
-    at = f"line {details.get('line')}, column {details.get('col')}" if details else None
-    unexpected = "Unexpected token" in str(details.get("description"))
-    if not unexpected and not rest.strip():
-        return SqlError("syntax error at end of input", hint=at)
-    if not unexpected and rest.strip():
-        near = rest.split()[0]
-    return SqlError(f'syntax error at or near "{near}"', hint=at)
+    line, column = details.get("line"), details.get("col")
+    # A token's line and column are those of its end.
+    found = (at for at, each in enumerate(tokens) if (each.line, each.col) == (line, column))
+    at = next(found, len(tokens))
+    if "Unexpected token" not in str(details.get("description")):
+        at += 1
+    if at >= len(tokens):
+        return SqlError("syntax error at end of input").at(tokens[-1].end + 1 if tokens else 0)
+    token = tokens[at]
+    return SqlError(f'syntax error at or near "{sql[token.start : token.end + 1]}"').at(token.start)
 
 
 def identifier(node: exp.Expr | str | None) -> str:
@@ -195,7 +257,7 @@ def sql_type(node: exp.DataType) -> SqlType:
         raise Unsupported(f'type "{node.sql(dialect=DIALECT).lower()}" is not supported')
     limits = [parameter.name for parameter in node.expressions]
     if name == "numeric" and limits:
-        if len(limits) > 2 or not all(limit.isdigit() for limit in limits):
+        if len(limits) > 2 or not all(limit.isdecimal() for limit in limits):
             raise SqlError("invalid NUMERIC type modifier", sqlstate="22023")
         return numeric(*(int(limit) for limit in limits))
     if limits:
@@ -213,6 +275,6 @@ def count_parameters(tree: exp.Expr) -> int:
 
 def parameter_number(node: exp.Parameter) -> int:
     number = node.name
-    if not number.isdigit() or int(number) < 1:
+    if not number.isdecimal() or int(number) < 1:
         raise SqlError(f'there is no parameter "{number}"', sqlstate="42P02")
     return int(number)

@@ -6,6 +6,7 @@ key expressions and these columns into columns of the `Reduce`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,18 +15,26 @@ from sqlglot import exp
 from tidemark.compute.aggregates import aggregate, composed, is_aggregate
 from tidemark.compute.casts import settled
 from tidemark.compute.expr import Col, Expr, Lit
-from tidemark.compute.functions import call, call_by_name, cast
+from tidemark.compute.functions import at_time_zone, call, call_by_name, cast
 from tidemark.compute.intervals import INTERVAL, read_interval
-from tidemark.compute.literals import UNKNOWN, number_literal
+from tidemark.compute.literals import UNKNOWN, elements_of, number_literal, typed
 from tidemark.compute.plan import Aggregate, Order
-from tidemark.compute.sql.dialect import identifier, parameter_number, sql_type
+from tidemark.compute.regex import similar_pattern
+from tidemark.compute.sql.dialect import identifier, parameter_number, sql_type, start_of
 from tidemark.compute.sql.over import FUNCTIONS as WINDOW_FUNCTIONS
 from tidemark.compute.sql.over import plan_over
+from tidemark.compute.sql.rows import collected, compared_rows
 from tidemark.compute.sql.scope import Scope
-from tidemark.compute.sql.temporal import CLAUSES, MIRRORED, compared_with_now, misplaced
+from tidemark.compute.sql.temporal import (
+    CLAUSES,
+    MIRRORED,
+    MZ_NOW,
+    compared_with_now,
+    misplaced,
+)
 from tidemark.compute.sql.windows import WindowCall
-from tidemark.errors import SqlError, Unsupported
-from tidemark.types import BOOLEAN, JSONB, TEXT, TIMESTAMP, TIMESTAMPTZ
+from tidemark.errors import SqlError, TidemarkError, Unsupported
+from tidemark.types import BOOLEAN, DOUBLE, INTEGER, JSONB, TEXT, array_of
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -57,6 +66,9 @@ _BINARY: dict[type[exp.Expr], str] = {
     exp.ArrayContainsAll: "@>",
     exp.ArrayContainedBy: "<@",
     exp.ArrayOverlaps: "&&",
+    exp.JSONBContainsAnyTopKeys: "?|",
+    exp.JSONBContainsAllTopKeys: "?&",
+    exp.StartsWith: "starts_with",
     exp.NullSafeEQ: "is not distinct from",
     exp.NullSafeNEQ: "is distinct from",
 }
@@ -69,10 +81,9 @@ _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Subquery: ("subqueries in expressions", "write the subquery in FROM and join with it"),
     exp.Select: ("subqueries in expressions", "write the subquery in FROM and join with it"),
     exp.Exists: ("EXISTS", "join with a SELECT DISTINCT of the keys instead"),
-    exp.SimilarTo: ("SIMILAR TO", "use LIKE"),
     exp.Tuple: ("row values", "compare the columns one by one, joined by AND"),
     exp.Star: ("* in an expression", "name the columns"),
-    exp.Collate: ("COLLATE", "text is ordered by code point"),
+    exp.Collate: ("this COLLATE", 'text is ordered by code point, as COLLATE "C" does'),
     exp.TryCast: ("TRY_CAST", "use CAST; a bad value becomes an error row"),
 }
 
@@ -153,6 +164,16 @@ class Expressions:
                 return call("extract", (Lit(unit.name.lower(), UNKNOWN), self.plan(moment)))
             case exp.Trim():
                 return self._trim(node)
+            case exp.SimilarTo(this=text, expression=pattern):
+                like = similar_pattern(self.plan(pattern))
+                return call("~", (self.plan(text), like))
+            case exp.Collate(this=text, expression=exp.Identifier(this="C" | "POSIX")):
+                return self.plan(text)
+            case exp.UnicodeString(this=text, escape=False):
+                return Lit(_unescaped(text), UNKNOWN)
+            case exp.Overlay(this=text, expression=instead):
+                parts = [text, instead, node.args.get("from_"), node.args.get("for_")]
+                return call("overlay", tuple(self.plan(part) for part in parts if part))
             case exp.Substring():
                 parts = [node.this, node.args.get("start"), node.args.get("length")]
                 return call("substring", tuple(self.plan(part) for part in parts if part))
@@ -180,7 +201,10 @@ class Expressions:
         if isinstance(node, exp.Cast) and node.args["to"].this == exp.DType.INTERVAL:
             return self._cast_to_interval(node)
         if kind is exp.Cast:
-            return cast(self.plan(node.this), sql_type(node.args["to"]))
+            try:
+                return self._cast(node)
+            except TidemarkError as error:
+                raise error.at(start_of(node)) from None
         raise refusal(node)
 
     def predicate(self, node: exp.Expr) -> Expr:
@@ -193,7 +217,11 @@ class Expressions:
             made = self._temporal(inner)
             if made is not None:
                 return made
-        return self.boolean(self.plan(node))
+        planned = self.plan(node)
+        try:
+            return self.boolean(planned)
+        except TidemarkError as error:
+            raise error.at(start_of(node)) from None
 
     def _temporal(self, node: exp.Expr) -> Expr | None:
         """`mz_now() op e`, on either side, or `mz_now() BETWEEN a AND b`; None if it is neither."""
@@ -228,6 +256,19 @@ class Expressions:
             hint="intervals must be constants, e.g. interval '1 day'",
         )
 
+    def _cast(self, node: exp.Expr) -> Expr:
+        to = node.args["to"]
+        if to.this == exp.DType.VARCHAR and len(to.expressions) == 1:
+            # To varchar(n) by name cuts off what is too long.
+            limit = number_literal(to.expressions[0].name)
+            return call("left", (cast(self.plan(node.this), TEXT), limit))
+        type_ = sql_type(to)
+        if isinstance(node.this, exp.Literal) and not node.this.is_string and type_ == DOUBLE:
+            return typed(node.this.name, DOUBLE)  # 1e300 is a double, but no numeric
+        if isinstance(node.this, exp.Array) and not node.this.expressions and type_.element:
+            return cast(Lit("{}", UNKNOWN), type_)
+        return cast(self.plan(node.this), type_)
+
     def boolean(self, expr: Expr) -> Expr:
         if expr.type == UNKNOWN:
             return cast(expr, BOOLEAN)
@@ -247,24 +288,31 @@ class Expressions:
                         hint=f"put parentheses into {node.sql(dialect='postgres')}",
                     )
         op, right = _BINARY[type(node)], node.expression
+        if isinstance(node, _COMPARISONS) and _are_rows(node.this, right):
+            return compared_rows(op, self._row(node.this), self._row(right))
         if isinstance(node, _COMPARISONS) and (quantified := _quantified(right)) is not None:
             word, inner = quantified
             return call(f"{op} {word}", (self.plan(node.this), self.plan(inner)))
-        return call(op, (self.plan(node.this), self.plan(right)))
+        args = self.plan(node.this), self.plan(right)
+        try:
+            return call(op, args)
+        except TidemarkError as error:
+            raise error.at(start_of(node)) from None
 
     def _at_time_zone(self, node: exp.AtTimeZone) -> Expr:
-        zone, moment = self.plan(node.args["zone"]), self.plan(node.this)
-        if not isinstance(zone, Lit) or (zone.value or "").upper() not in ("UTC", "GMT", "Z"):
-            raise Unsupported("AT TIME ZONE is supported for 'UTC' only", hint="times are in UTC")
-        if moment.type == TIMESTAMPTZ:
-            return cast(moment, TIMESTAMP)
-        if moment.type == TIMESTAMP:
-            return cast(moment, TIMESTAMPTZ)
-        return cast(cast(moment, TIMESTAMPTZ), TIMESTAMP)
+        return at_time_zone(self.plan(node.this), self.plan(node.args["zone"]))
+
+    def _row(self, node: exp.Expr) -> list[Expr]:
+        return [self.plan(each) for each in node.expressions]
 
     def _subscript(self, node: exp.Bracket) -> Expr:
-        if len(node.expressions) != 1 or isinstance(node.expressions[0], exp.Slice):
-            raise Unsupported("array slices are not supported", hint="use one subscript, e.g. a[1]")
+        if len(node.expressions) != 1:
+            raise Unsupported("arrays have one dimension", hint="use one subscript, e.g. a[1]")
+        part = node.expressions[0]
+        if isinstance(part, exp.Slice):
+            low = self.plan(part.this) if part.this else Lit("1", INTEGER)
+            high = self.plan(part.expression) if part.expression else Lit(str(2**31 - 1), INTEGER)
+            return call("slice", (self.plan(node.this), low, high))
         return call("subscript", (self.plan(node.this), self.plan(node.expressions[0])))
 
     def _column(self, node: exp.Column) -> Expr:
@@ -274,7 +322,10 @@ class Expressions:
         bare = len(node.parts) == 1 and not node.this.quoted
         if bare and name in _NO_PARENTHESES:
             return self._constant_function(name)
-        return self.scope.column(tuple(identifier(part) for part in node.parts))
+        try:
+            return self.scope.column(tuple(identifier(part) for part in node.parts))
+        except SqlError as error:
+            raise error.at(start_of(node)) from None
 
     def _parameter(self, node: exp.Parameter) -> Expr:
         number = parameter_number(node)
@@ -312,14 +363,30 @@ class Expressions:
         )
         if not isinstance(like, exp.Like | exp.ILike):
             raise refusal(like)
-        if _quantified(like.expression) is not None:
-            raise Unsupported("LIKE ANY and LIKE ALL are not supported", hint="join LIKEs by OR")
+        if isinstance(like.expression, exp.Any | exp.All) and escape is None:
+            return self._like_each(like)
         pattern = self.plan(like.expression)
         if escape is not None:
             pattern = _with_backslashes(pattern, self.plan(escape))
         fn = "like" if isinstance(like, exp.Like) else "ilike"
         found = call(fn, (self.plan(like.this), pattern))
         return call("not", (found,)) if like.args.get("negate") else found
+
+    def _like_each(self, like: exp.Expr) -> Expr:
+        """LIKE ANY or ALL of constant patterns: LIKE of each."""
+        patterns = cast(self.plan(_unwrapped(like.expression.this)), array_of(TEXT))
+        if not isinstance(patterns, Lit) or patterns.value is None:
+            raise Unsupported("LIKE ANY and LIKE ALL take constants", hint="join LIKEs by OR")
+        fn = "like" if isinstance(like, exp.Like) else "ilike"
+        text = self.plan(like.this)
+        each: list[Expr] = []
+        for pattern in elements_of(patterns):
+            found = call(fn, (text, pattern))
+            each.append(call("not", (found,)) if like.args.get("negate") else found)
+        some = isinstance(like.expression, exp.Any)
+        if not each:
+            return Lit("false" if some else "true", BOOLEAN)
+        return call("or" if some else "and", tuple(each))
 
     def _in(self, node: exp.In) -> Expr:
         if node.args.get("query"):
@@ -329,15 +396,21 @@ class Expressions:
             )
         if any(node.args.get(other) for other in ("unnest", "field")):
             raise refusal(node)
+        if _are_rows(node.this, *node.expressions):
+            row = self._row(node.this)
+            same = [compared_rows("=", row, self._row(each)) for each in node.expressions]
+            return call("or", tuple(same)) if len(same) > 1 else same[0]
         return call("in", tuple(self.plan(part) for part in (node.this, *node.expressions)))
 
     def _between(self, node: exp.Between) -> Expr:
-        if node.args.get("symmetric"):
-            raise Unsupported(
-                "BETWEEN SYMMETRIC is not supported", hint="use BETWEEN least(..) AND greatest(..)"
-            )
         subject = self.plan(node.this)
         low, high = self.plan(node.args["low"]), self.plan(node.args["high"])
+        if node.args.get("symmetric"):
+            either = [
+                call("and", (call(">=", (subject, a)), call("<=", (subject, b))))
+                for a, b in ((low, high), (high, low))
+            ]
+            return call("or", tuple(either))
         return call("and", (call(">=", (subject, low)), call("<=", (subject, high))))
 
     def _case(self, node: exp.Case) -> Expr:
@@ -359,13 +432,18 @@ class Expressions:
 
     def _function(self, node: exp.Anonymous) -> Expr:
         name = identifier(node.this)
-        if name in WINDOW_FUNCTIONS:
-            raise SqlError(f"window function {name} requires an OVER clause", sqlstate="42809")
-        if is_aggregate(name):
-            return self._aggregate(name, node.expressions)
-        if name in CLOCK_FUNCTIONS or name in SESSION_FUNCTIONS:
-            return self._constant_function(name)
-        return call_by_name(name, tuple(self.plan(arg) for arg in node.expressions))
+        try:
+            if name in WINDOW_FUNCTIONS:
+                raise SqlError(f"window function {name} requires an OVER clause", sqlstate="42809")
+            if is_aggregate(name):
+                return self._aggregate(name, node.expressions)
+            if name == "array" and len(node.expressions) == 1:
+                return self.plan(collected(node.expressions[0]))
+            if name in CLOCK_FUNCTIONS or name in SESSION_FUNCTIONS:
+                return self._constant_function(name)
+            return call_by_name(name, tuple(self.plan(arg) for arg in node.expressions))
+        except SqlError as error:
+            raise error.at(start_of(node)) from None
 
     def _filtered(self, node: exp.Filter) -> Expr:
         function = node.this
@@ -381,7 +459,9 @@ class Expressions:
         if name in self.session:
             return self.session[name]
         if name == "mz_now":
-            raise misplaced()
+            if not self.session:
+                raise misplaced()
+            return MZ_NOW  # Of a query that is asked once: whoever runs it puts its time in.
         what = "changes with time" if name in CLOCK_FUNCTIONS else "depends on the session"
         raise Unsupported(
             f"{name} is not supported here: its value {what}, so a view over it could not be kept",
@@ -459,8 +539,21 @@ def sortable(expr: Expr) -> Expr:
     return expr
 
 
+def _are_rows(*nodes: exp.Expr) -> bool:
+    return all(isinstance(node, exp.Tuple) for node in nodes)
+
+
 def _unwrapped(node: exp.Expr) -> exp.Expr:
     return _unwrapped(node.this) if isinstance(node, exp.Paren) else node
+
+
+def _unescaped(text: str) -> str:
+    r"""U&'d\0061t\+000061' as the characters it stands for."""
+    return re.sub(
+        r"\\(\\|[0-9a-fA-F]{4}|\+[0-9a-fA-F]{6})",
+        lambda found: "\\" if found[1] == "\\" else chr(int(found[1].lstrip("+"), 16)),
+        text,
+    )
 
 
 def _is_now(node: exp.Expr) -> bool:

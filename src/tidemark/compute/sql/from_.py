@@ -19,7 +19,7 @@ from tidemark.compute.plan import Finish, FlatMap, Get, OuterJoin, Plan, Project
 from tidemark.compute.sql.context import Context
 from tidemark.compute.sql.correlation import cols_of, freshened, level_of, names_of, outer_columns
 from tidemark.compute.sql.decorrelate import lateral
-from tidemark.compute.sql.dialect import identifier
+from tidemark.compute.sql.dialect import identifier, start_of
 from tidemark.compute.sql.expressions import Expressions
 from tidemark.compute.sql.lowering import ONE_ROW, joined, plain
 from tidemark.compute.sql.renaming import alias_columns, renamed, visible
@@ -280,7 +280,10 @@ def _relation(context: Context, node: exp.Expr) -> tuple[str | None, Plan, tuple
             parts = _table_parts(node)
             if len(parts) == 1 and parts[0] in context.ctes:
                 return alias or parts[0], context.ctes[parts[0]], parts
-            plan = context.resolver.resolve(parts)
+            try:
+                plan = context.resolver.resolve(parts)
+            except SqlError as error:
+                raise error.at(start_of(node)) from None
             plan = visible(plan) if isinstance(plan, Finish) else plan
             plan = plan if isinstance(plan, Get) else freshened(plan, context.names)
             return alias or parts[-1], plan, () if alias else parts
@@ -303,7 +306,7 @@ def _function(
     scope = Scope(outer=context.outer)
     planner = Expressions(scope, f"{name} in FROM", context.params, context.session)
     fn, args, columns = typed_call(name, tuple(planner.plan(each) for each in nodes))
-    if len(columns) == 1 and (alias := _alias(node)) is not None:
+    if [column.name for column in columns] == [name] and (alias := _alias(node)) is not None:
         # A function with one column lends it its alias: FROM generate_series(1, 3) AS g.
         columns = (Column(alias, columns[0].type),)
     if node.args.get("ordinality") or node.args.get("offset"):
@@ -361,7 +364,7 @@ def _together(left: Scope, right: Scope) -> Scope:
 
 
 def _table_parts(node: exp.Table) -> tuple[str, ...]:
-    if not isinstance(node.this, exp.Identifier):
+    if not isinstance(node.this, exp.Identifier) and not _is_dotted(node.this):
         raise Unsupported(
             f"table functions are not supported: {node.sql(dialect='postgres')[:60]}",
             hint="keep the rows in a table, or write them as VALUES",
@@ -370,6 +373,13 @@ def _table_parts(node: exp.Table) -> tuple[str, ...]:
         if part and name not in ("this", "db", "catalog", "alias", "joins", "only"):
             raise Unsupported(f"{name.strip('_').upper()} on a table is not supported")
     return tuple(identifier(part) for part in node.parts)
+
+
+def _is_dotted(node: exp.Expr) -> bool:
+    """Names of more than three parts."""
+    return isinstance(node, exp.Dot) and all(
+        isinstance(part, exp.Identifier) for part in node.flatten()
+    )
 
 
 def _alias(node: exp.Expr) -> str | None:

@@ -63,6 +63,8 @@ def grouping_keys(group: exp.Group | None, key_of: Callable[[exp.Expr], Expr]) -
     if number > _MOST_SETS:
         raise Unsupported(f"more than {_MOST_SETS} grouping sets are not supported")
     sets = [tuple(sorted({at for part in chosen for at in part})) for chosen in product(*choices)]
+    if group is not None and group.args.get("all") is False:  # GROUP BY DISTINCT
+        sets = list(dict.fromkeys(sets))
     return Keys(tuple(exprs), tuple(sets))
 
 

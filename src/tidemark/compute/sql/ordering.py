@@ -118,7 +118,7 @@ def check_distinct_on(on: list[Expr], orders: list[Ordered]) -> None:
 def ordinal(node: exp.Expr, items: list[Item], clause: str) -> Item | None:
     if not isinstance(node, exp.Literal):
         return None
-    if node.is_string or not node.name.isdigit():
+    if node.is_string or not node.name.isdecimal():
         raise SqlError(f"non-integer constant in {clause}")
     position = int(node.name)
     if not 1 <= position <= len(items):

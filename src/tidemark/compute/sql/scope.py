@@ -8,6 +8,7 @@ from typing import Protocol
 from tidemark.compute.expr import Col, Expr, shift
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.sql.correlation import outward
+from tidemark.compute.sql.dialect import hint_of
 from tidemark.errors import SqlError
 from tidemark.types import Column
 
@@ -102,14 +103,24 @@ class Scope:
             raise SqlError(f'column reference "{name}" is ambiguous', sqlstate="42702")
         if found:
             return found[0]
+        if not qualifier and (alone := self._value_of(name)) is not None:
+            return alone
         shown = ".".join(parts) if qualifier else f'"{name}"'
-        missing = SqlError(f"column {shown} does not exist", sqlstate="42703")
+        hint = hint_of(name, (each.name for each in candidates))
+        missing = SqlError(f"column {shown} does not exist", hint=hint, sqlstate="42703")
         if qualifier or self.outer is None:
             raise missing
         try:
             return outward(self.outer.column(parts))
         except SqlError as further:
             raise (missing if further.sqlstate == "42703" else further) from None
+
+    def _value_of(self, name: str) -> Expr | None:
+        """Of `FROM jsonb_array_elements(j) AS e` both `e` and `e.value` are the element."""
+        relation = self._relation((name,))
+        if relation is None or [column.name for column in relation.columns] != ["value"]:
+            return None
+        return relation.shown[0].expr
 
     def has(self, name: str | None) -> bool:
         """Whether a column of this very FROM has that name."""
@@ -131,21 +142,29 @@ class Scope:
 
     def _check_new(self, relation: Relation) -> None:
         name = relation.name
-        if name is not None and any(each.name == name for each in self.relations):
-            raise SqlError(f'table name "{name}" specified more than once', sqlstate="42712")
+        for each in self.relations if name is not None else ():
+            # Those of two schemas may have one name: what tells them apart is the schema.
+            apart = each.parts and relation.parts and each.parts != relation.parts
+            if each.name == name and not apart:
+                raise SqlError(f'table name "{name}" specified more than once', sqlstate="42712")
 
     def _relation(self, qualifier: tuple[str, ...]) -> Relation | None:
-        for relation in self.relations:
-            if relation.name != qualifier[-1]:
-                continue
-            if len(qualifier) > 1 and relation.parts[-len(qualifier) :] != qualifier:
-                continue
-            return relation
-        return None
+        found = [
+            relation
+            for relation in self.relations
+            if relation.name == qualifier[-1]
+            and (len(qualifier) == 1 or relation.parts[-len(qualifier) :] == qualifier)
+        ]
+        if len(found) > 1:
+            shown = ".".join(qualifier)
+            raise SqlError(f'table reference "{shown}" is ambiguous', sqlstate="42P09")
+        return found[0] if found else None
 
     def _known(self, relation: Relation | None, qualifier: tuple[str, ...]) -> Relation:
         if relation is None:
             raise SqlError(
-                f'missing FROM-clause entry for table "{qualifier[-1]}"', sqlstate="42P01"
+                f'missing FROM-clause entry for table "{qualifier[-1]}"',
+                hint=hint_of(qualifier[-1], (each.name or "" for each in self.relations)),
+                sqlstate="42P01",
             )
         return relation

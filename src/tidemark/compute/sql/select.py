@@ -60,7 +60,7 @@ from tidemark.compute.sql.values import rows_plan, values_plan
 from tidemark.compute.sql.windows import WINDOW_BASE, WindowCall, with_windows
 from tidemark.errors import SqlError, Unsupported
 
-__all__ = ["ONE_ROW", "plan_query", "rows_plan", "values_plan"]
+__all__ = ["ONE_ROW", "plan_query", "rows_plan", "surroundings", "values_plan"]
 
 
 def plan_query(
@@ -84,6 +84,13 @@ def plan_query(
     if view:
         check_distinct_names(plan)
     return plan
+
+
+def surroundings(
+    resolver: Resolver, params: tuple[Lit, ...], session: Mapping[str, Lit] | None
+) -> Context:
+    """For clauses that stand in no query, as those of UPDATE."""
+    return Context(resolver, _nested, params, session or {})
 
 
 # Queries ---------------------------------------------------------------------------------------

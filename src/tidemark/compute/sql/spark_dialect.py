@@ -13,8 +13,9 @@ from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.tokenizer_core import Token, TokenType
 
-from tidemark.compute.sql.dialect import OWN_GRAMMAR
+from tidemark.compute.sql.dialect import OWN_GRAMMAR, TidemarkSql, start_of
 from tidemark.errors import Unsupported
 
 AS_FRACTION = "as fraction"
@@ -66,6 +67,10 @@ _PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second")
 
 
 class SparkSql(Spark):
+    class Tokenizer(Spark.Tokenizer):
+        SINGLE_TOKENS = {**Spark.Tokenizer.SINGLE_TOKENS, "$": TokenType.PARAMETER}  # noqa: RUF012
+        VAR_SINGLE_TOKENS = set[str]()  # noqa: RUF012
+
     class Parser(Spark.Parser):
         STRICT_CAST = True
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
@@ -75,7 +80,44 @@ class SparkSql(Spark):
         }
 
 
+class AroundSpark(TidemarkSql):
+    """Statements of ours with a query in Spark SQL somewhere: what is quoted ends where it does
+    there, so that nothing within a string looks like the query's end."""
+
+    class Tokenizer(TidemarkSql.Tokenizer):
+        IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+        IDENTIFIER_ESCAPES = ["\\"]  # noqa: RUF012
+        STRING_ESCAPES = ["\\"]  # noqa: RUF012
+
+
 SPARK = SparkSql()
+AROUND_SPARK = AroundSpark()
+
+
+def joined_text(tokens: list[Token], sql: str) -> list[Token]:
+    """The tokens with `'it''s'` as one string, as Spark has it since 4.0; sqlglot finds two."""
+    found: list[Token] = []
+    for token in tokens:
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and last.token_type == token.token_type == TokenType.STRING
+            and last.end + 1 == token.start
+            and sql[last.end] == sql[token.start]
+        ):
+            text = f"{last.text}{sql[token.start]}{token.text}"
+            found[-1] = Token(
+                TokenType.STRING,
+                text,
+                line=token.line,
+                col=token.col,
+                start=last.start,
+                end=token.end,
+                comments=token.comments,
+            )
+        else:
+            found.append(token)
+    return found
 
 
 def translated(tree: exp.Expr) -> exp.Expr:
@@ -83,7 +125,12 @@ def translated(tree: exp.Expr) -> exp.Expr:
     tree = tree.copy()
     # From the leaves up: what is put in place of a node has its children as they should be.
     for node in reversed(list(tree.walk())):
-        made = _node(node)
+        try:
+            made = _node(node)
+        except Unsupported as error:
+            raise error.at(start_of(node)) from None
+        if made is not node and (start := start_of(node)) is not None:
+            made.meta.setdefault("start", start)
         if node is tree:
             tree = made
         elif made is not node:
@@ -97,8 +144,10 @@ def _node(node: exp.Expr) -> exp.Expr:
             # Spark's names have no case, in backticks or not.
             return exp.to_identifier(node.name.lower(), quoted=node.quoted)
         case exp.Div():
-            node.set("this", exp.Anonymous(this=AS_FRACTION, expressions=[node.this]))
-            return node
+            return exp.Div(
+                this=exp.Anonymous(this=AS_FRACTION, expressions=[node.this]),
+                expression=node.expression,
+            )
         case exp.IntDiv():
             return exp.Div(this=_bigint(node.this), expression=_bigint(node.expression))
         case exp.Any() if not isinstance(node.parent, exp.Binary):
@@ -117,6 +166,8 @@ def _node(node: exp.Expr) -> exp.Expr:
             raise Unsupported(
                 "[ ] is not supported in Spark's dialect", hint="there, the first element is [0]"
             )
+        case exp.RawString():
+            return exp.Literal.string(node.name)
         case exp.Substring():
             node.set("start", _first_place(node.args.get("start")))
             return node
@@ -133,6 +184,8 @@ def _function(node: exp.Anonymous) -> exp.Expr:
         for arg in args[1:]:
             joined = exp.DPipe(this=joined, expression=_text(arg))
         return exp.Paren(this=joined)
+    if name == "array":
+        return exp.Array(expressions=args)
     if name == "log" and len(args) == 1:
         return exp.Anonymous(this="ln", expressions=args)
     if _SAME.get(name, name) in _PARTS and len(args) == 1:
@@ -173,7 +226,7 @@ def _closed(group: exp.Group) -> exp.Group:
 def _first_place(start: exp.Expr | None) -> exp.Expr:
     """Where a substring starts: places count from one in both, but Spark takes zero for one and
     counts from the end below it."""
-    if isinstance(start, exp.Literal) and start.name.isdigit():
+    if isinstance(start, exp.Literal) and start.name.isdecimal():
         return exp.Literal.number(max(int(start.name), 1))
     raise Unsupported(
         "substring from a place that is negative or not a constant is not supported in Spark's"

@@ -94,7 +94,7 @@ class Pending:
         node = _as_parsed_without_parentheses(node)
         match node:
             case exp.Subquery() | exp.Select() | exp.SetOperation():
-                plan = self._query(node, planner, 1)
+                plan = self._query(node, planner, 1, scalar=True)
                 return self._mark(Subquery("value", plan), plan.columns[0].type)
             case exp.Exists(this=query):
                 inside = self.context.inside(planner.scope)
@@ -160,12 +160,14 @@ class Pending:
         _compared(operator, operands, tuple(Lit(None, c.type) for c in plan.columns))
         return self._mark(Subquery(kind, plan, operator, operands), BOOLEAN)
 
-    def _query(self, node: exp.Expr, planner: Expressions, width: int) -> Plan:
+    def _query(
+        self, node: exp.Expr, planner: Expressions, width: int, *, scalar: bool = False
+    ) -> Plan:
         inside = self.context.inside(planner.scope)
         plan = inside.nested(inside, _unwrapped(node))
         if len(plan.columns) > width:
-            only = "subquery must return only one column" if width == 1 else None
-            raise SqlError(only or "subquery has too many columns")
+            only = "must return only one column" if scalar else "has too many columns"
+            raise SqlError(f"subquery {only}")
         if len(plan.columns) < width:
             raise SqlError("subquery has too few columns")
         return plan

@@ -42,7 +42,7 @@ def misplaced() -> Unsupported:
 
 def _milliseconds(bound: Expr, rounding: str) -> Expr:
     if bound.type == UNKNOWN and isinstance(bound, Lit):
-        number = (bound.value or "").strip().lstrip("-").isdigit()
+        number = (bound.value or "").strip().lstrip("-").isdecimal()
         bound = cast(bound, BIGINT if number or bound.value is None else TIMESTAMPTZ)
     if bound.type.is_integer:
         return cast(bound, BIGINT)

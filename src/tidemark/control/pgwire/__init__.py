@@ -4,8 +4,10 @@ A session's life:
 
     client                                server
     SSLRequest / GSSENCRequest   ──►
-                                 ◄──      'N'                            (no encryption)
-    Startup(user, database, …)   ──►      SessionFactory opens a Session
+                                 ◄──      'S', then TLS; or 'N'          (no encryption)
+    Startup(user, database, …)   ──►
+    SASL responses               ◄─►      SASL requests                  (with passwords only)
+                                          SessionFactory opens a Session
                                  ◄──      AuthenticationOk, ParameterStatus…, BackendKeyData
                                  ◄──      ReadyForQuery                  ┐
     Query("SELECT 1; SELECT 2")  ──►      split, prepare, execute        │
@@ -25,6 +27,10 @@ The modules, from the socket up:
     wire         a socket: frames in (read ahead), messages out (with back-pressure), hang-ups
     text, binary Arrow columns as PostgreSQL's text and binary formats
     params       Bind's parameters as text
+    copy_out     rows as COPY sends them
+    copy_fields, copy_binary     what COPY receives, cut into records and fields
+    scram        the server's side of SCRAM-SHA-256; no I/O
+    tls, passwords               what the listener is guarded by
     session      the seam: what the wire asks of the SQL layer, and the values that cross
     portal       a bound statement and its cursor
     connection   one client's conversation
@@ -36,19 +42,21 @@ For example, with a `SessionFactory` at hand:
     async with Server(open_session, port=6875) as server:
         await stop.wait()
 
-Not here: passwords and TLS (trust only), COPY FROM STDIN, binary COPY, the function-call message,
-SQL's PREPARE and EXECUTE, replication. Transactions, also the implicit one around a simple query
-of several statements, are the session's.
+Not here: the function-call message, replication, and the implicit transaction that PostgreSQL puts
+around a simple query of several statements or a pipeline: each statement is one of its own.
+Transactions are the session's.
 """
 
 from tidemark.control.pgwire.codec import ProtocolViolation
 from tidemark.control.pgwire.server import SERVER_VERSION, Limits, Server
 from tidemark.control.pgwire.session import (
     Copy,
-    Deallocate,
+    CopyIn,
+    CopyOptions,
     Done,
     Notice,
     Param,
+    Ready,
     Result,
     Rows,
     Session,
@@ -65,11 +73,13 @@ __all__ = [
     "SessionFactory",
     "Statement",
     "TransactionStatus",
+    "Ready",
     "Result",
     "Rows",
     "Copy",
+    "CopyIn",
+    "CopyOptions",
     "Done",
-    "Deallocate",
     "Param",
     "Notice",
     "ProtocolViolation",

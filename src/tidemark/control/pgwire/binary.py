@@ -111,6 +111,17 @@ def _packed(code: str, arrow: pa.DataType, shift: int = 0) -> Callable[..., list
     return to_binary
 
 
+def _vector(code: str, element_oid: int) -> Callable[..., list[bytes | None]]:
+    """What is printed as `1 2` is sent as an array that begins at 0."""
+
+    def one(text: str) -> bytes:
+        cells = [struct.pack(code, int(number)) for number in text.split()]
+        header = ARRAY_HEADER.pack(1, 0, element_oid) + ARRAY_DIMENSION.pack(len(cells), 0)
+        return header + b"".join(struct.pack("!i", len(cell)) + cell for cell in cells)
+
+    return lambda array, _: [None if text is None else one(text) for text in array.to_pylist()]
+
+
 def _boolean(array: pa.Array, _: SqlType) -> list[bytes | None]:
     return [None if value is None else bytes((value,)) for value in array.to_pylist()]
 
@@ -151,4 +162,9 @@ _BINARIES: dict[str, Callable[[pa.Array, SqlType], list[bytes | None]]] = {
     "date": _packed("!i", pa.int32(), EPOCH_DAYS),
     "timestamp": _packed("!q", pa.int64(), EPOCH_MICROS),
     "timestamp with time zone": _packed("!q", pa.int64(), EPOCH_MICROS),
+    "oid": _packed("!I", pa.uint32()),
+    "name": _text,
+    '"char"': _text,
+    "int2vector": _vector("!h", 21),
+    "oidvector": _vector("!I", 26),
 }

@@ -336,6 +336,15 @@ _DECODERS: dict[str, Callable[[_Payload], FrontendMessage]] = {
 }
 
 
+def decode_sasl_initial(payload: bytes) -> tuple[str, bytes]:
+    """A client's first answer to AuthenticationSASL: a mechanism, and what that begins with."""
+    reader = _Payload(payload)
+    mechanism, size = reader.string(), reader.int32()
+    response = b"" if size == -1 else reader.take(size)
+    reader.end()
+    return mechanism, response
+
+
 # ---- to the client ---------------------------------------------------------------------------
 
 
@@ -356,6 +365,20 @@ EMPTY_QUERY = _message(b"I")
 PORTAL_SUSPENDED = _message(b"s")
 COPY_DONE = _message(b"c")
 REFUSE_ENCRYPTION = b"N"
+ACCEPT_ENCRYPTION = b"S"
+
+
+def authentication_sasl(mechanisms: Sequence[str]) -> bytes:
+    names = b"".join(_cstring(name) for name in mechanisms) + b"\0"
+    return _message(b"R", _INT32.pack(10) + names)
+
+
+def authentication_sasl_continue(data: bytes) -> bytes:
+    return _message(b"R", _INT32.pack(11) + data)
+
+
+def authentication_sasl_final(data: bytes) -> bytes:
+    return _message(b"R", _INT32.pack(12) + data)
 
 
 def parameter_status(name: str, value: str) -> bytes:
@@ -385,20 +408,28 @@ def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:
     parts = [_UINT16.pack(len(columns))]
     for column, wire_format in zip(columns, formats, strict=True):
         kind = column.type
-        typmod = -1
-        if kind.precision is not None:
-            typmod = ((kind.precision << 16) | (kind.scale or 0)) + 4
         no_table, no_attribute = 0, 0
         parts.append(_cstring(column.name))
         parts.append(
             struct.pack(
-                "!IhIhih", no_table, no_attribute, kind.oid, kind.wire_size, typmod, wire_format
+                "!IhIhih",
+                no_table,
+                no_attribute,
+                kind.oid,
+                kind.wire_size,
+                kind.modifier,
+                wire_format,
             )
         )
     return _message(b"T", b"".join(parts))
 
 
 def data_row(values: Sequence[bytes | None]) -> bytes:
+    return _message(b"D", row_values(values))
+
+
+def row_values(values: Sequence[bytes | None]) -> bytes:
+    """A row as a DataRow and a binary COPY have it."""
     parts = [_UINT16.pack(len(values))]
     for value in values:
         if value is None:
@@ -406,17 +437,24 @@ def data_row(values: Sequence[bytes | None]) -> bytes:
         else:
             parts.append(_INT32.pack(len(value)))
             parts.append(value)
-    return _message(b"D", b"".join(parts))
+    return b"".join(parts)
 
 
 def command_complete(tag: str) -> bytes:
     return _message(b"C", _cstring(tag))
 
 
-def copy_out_response(column_count: int) -> bytes:
-    text_format = 0
-    formats = (text_format,) * column_count
-    return _message(b"H", struct.pack(f"!bH{column_count}h", text_format, column_count, *formats))
+def copy_out_response(column_count: int, *, binary: bool) -> bytes:
+    return _message(b"H", _copy_formats(column_count, binary))
+
+
+def copy_in_response(column_count: int, *, binary: bool) -> bytes:
+    return _message(b"G", _copy_formats(column_count, binary))
+
+
+def _copy_formats(column_count: int, binary: bool) -> bytes:
+    formats = (int(binary),) * column_count
+    return struct.pack(f"!bH{column_count}h", int(binary), column_count, *formats)
 
 
 def copy_data(data: bytes) -> bytes:
@@ -424,9 +462,15 @@ def copy_data(data: bytes) -> bytes:
 
 
 def error_response(
-    *, message: str, sqlstate: str, severity: str = "ERROR", hint: str | None = None
+    *,
+    message: str,
+    sqlstate: str,
+    severity: str = "ERROR",
+    hint: str | None = None,
+    context: str | None = None,
+    position: int | None = None,
 ) -> bytes:
-    return _message(b"E", _report(message, sqlstate, severity, hint))
+    return _message(b"E", _report(message, sqlstate, severity, hint, context, position))
 
 
 def notice_response(
@@ -435,8 +479,23 @@ def notice_response(
     return _message(b"N", _report(message, sqlstate, severity, hint))
 
 
-def _report(message: str, sqlstate: str, severity: str, hint: str | None) -> bytes:
-    fields = {"S": severity, "V": severity, "C": sqlstate, "M": message, "H": hint}
+def _report(
+    message: str,
+    sqlstate: str,
+    severity: str,
+    hint: str | None,
+    context: str | None = None,
+    position: int | None = None,
+) -> bytes:
+    fields = {
+        "S": severity,
+        "V": severity,
+        "C": sqlstate,
+        "M": message,
+        "H": hint,
+        "P": str(position) if position is not None else None,
+        "W": context,
+    }
     return (
         b"".join(
             code.encode() + _cstring(value) for code, value in fields.items() if value is not None

@@ -1,12 +1,15 @@
 """One client's conversation, from ReadyForQuery to ReadyForQuery.
 
-Messages are taken one at a time, in order. Each is handled in a task of its own, which is what
-a CancelRequest cancels; the connection itself goes on. Three rules keep the client in step:
+Messages are taken one at a time, in order. A CancelRequest cancels what is handled just now; the
+connection itself goes on. Three rules keep the client in step:
 
 C1  Messages leave whole: `Wire.send` never waits, so a cancellation falls between two messages.
-C2  Every Query and every Sync is answered by exactly one ReadyForQuery, sent outside the task
-    that can be cancelled.
+C2  Every Query and every Sync is answered by exactly one ReadyForQuery, sent outside of what
+    can be cancelled.
 C3  After an error in an extended-protocol message, everything up to the Sync is skipped.
+C4  What is sent at once is one transaction: the statements of a Query, and what is executed up to a
+    Sync. One that is alone there is a transaction of its own, so an Execute waits for the message
+    that follows it; nobody may expect an answer before having sent one.
 
 A hang-up or a shutdown cancels the whole connection instead: `run` closes portals and session.
 """
@@ -14,18 +17,22 @@ A hang-up or a shutdown cancels the whole connection instead: `run` closes porta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from functools import lru_cache
 from typing import Any
 
 import structlog
 
 from tidemark.control.pgwire import codec
 from tidemark.control.pgwire.codec import FrontendMessage, ProtocolViolation
+from tidemark.control.pgwire.copy_out import CopyEncoder
+from tidemark.control.pgwire.kept import check_portals
 from tidemark.control.pgwire.params import decode_params, each_format
-from tidemark.control.pgwire.portal import Cursor, Portal, copy_rows, data_rows, stream
+from tidemark.control.pgwire.portal import Cursor, Portal, data_rows, stream
 from tidemark.control.pgwire.session import (
     Copy,
-    Deallocate,
+    CopyIn,
     Done,
     Rows,
     Session,
@@ -39,19 +46,33 @@ log = structlog.get_logger(__name__)
 
 _UNNAMED = ""
 
+_MOST_IN_A_ROW = 64
+"""Messages of one client that are there already, and may not need to wait for anything."""
+
+_row_description = lru_cache(codec.row_description)
+"""Drivers ask for the same one every time."""
+
+_AT_ONCE = "BD"
+"""Bind and Describe: they take no time, and a task of their own would be most of their cost."""
+
 
 class Connection:
     def __init__(self, wire: Wire, session: Session):
         self._wire = wire
         self._session = session
-        self._statements: dict[str, Statement | None] = {}
+        self._statements = session.statements
         self._portals: dict[str, Portal] = {}
         self._running: asyncio.Task[None] | None = None
+        self._cancelling = False
         self._skipping = False
+        self._ahead: codec.Frame | None = None
+        self._is_last = False
+        self._in_a_row = 0
 
     def cancel_statement(self) -> None:
         """Cancel what is running, if anything is; the connection goes on."""
-        if self._running is not None:
+        if self._running is not None and not self._cancelling:
+            self._cancelling = True
             self._running.cancel()
 
     async def run(self) -> None:
@@ -59,49 +80,93 @@ class Connection:
         try:
             await self._ready()
             while True:
-                frame = await self._wire.receive()
+                frame = await self._next()
                 if frame.tag == "X":
                     return
                 if frame.tag == "S":
                     self._skipping = False
-                    codec.decode(frame)
-                    await self._ready()
+                    await self._answer(frame)
                 elif not self._skipping:
+                    if frame.tag == "E":
+                        self._ahead = await self._next()
+                        if self._ahead.tag != "S":
+                            self._session.begin_implicit()
                     await self._answer(frame)
         finally:
             await self._close_portals()
 
-    async def _answer(self, frame: codec.Frame) -> None:
+    async def _next(self) -> codec.Frame:
+        frame = self._wire.take() if self._ahead is None else await self._receive()
+        if frame is not None:
+            self._in_a_row += 1
+            if self._in_a_row % _MOST_IN_A_ROW == 0:
+                await asyncio.sleep(0)  # others have a turn, too
+            return frame
         try:
-            await self._cancellable(self._handle(codec.decode(frame)))
+            async with asyncio.timeout(self._session.idle_seconds):
+                return await self._wire.receive()
+        except TimeoutError:
+            if self._session.transaction_status == "I":
+                what, sqlstate = "idle-session timeout", "57P05"
+            else:
+                what, sqlstate = "idle-in-transaction timeout", "25P03"
+            raise ProtocolViolation(
+                f"terminating connection due to {what}", sqlstate=sqlstate
+            ) from None
+
+    async def _receive(self) -> codec.Frame:
+        ahead, self._ahead = self._ahead, None
+        return ahead or await self._wire.receive()
+
+    async def _answer(self, frame: codec.Frame) -> None:
+        ends = frame.tag in ("Q", "S")
+        try:
+            message = codec.decode(frame)
+            if frame.tag in _AT_ONCE:
+                await self._at_once(self._handle(message))
+            elif frame.tag != "S" or self._session.transaction_status != "I":
+                await self._cancellable(self._handle(message))
         except ProtocolViolation:
             raise
         except TidemarkError as error:
             self._send_error(error)
-            self._skipping = frame.tag != "Q"
+            self._skipping = not ends
             await self._wire.flush()  # a Flush that the client sent along is skipped
-        if frame.tag == "Q":
+        if ends:
+            await self._session.end_implicit()  # After an error there is nothing left to fail.
             await self._ready()
 
     async def _cancellable(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` so that `cancel_statement` stops it, and only it."""
-        task = self._running = asyncio.create_task(work)
+        """Run `work` so that `cancel_statement` stops it, and only it.
+
+        A task of its own would be most of what a small statement costs. So it runs in the task of
+        the connection, which a hang-up or a shutdown cancels as well: who has asked says which.
+        """
+        task = self._running = asyncio.current_task()
+        assert task is not None
+        cancelled = False
         try:
-            await asyncio.wait({task})
+            await work
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception as error:
+            raise _explained(error) from error
         finally:
             self._running = None
-            if not task.done():  # the connection itself is being cancelled
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        if task.cancelled():
+            if self._cancelling:
+                self._cancelling = False
+                task.uncancel()
+        if cancelled and task.cancelling():
+            raise asyncio.CancelledError  # the connection itself is being cancelled
+        if cancelled:
             raise Cancelled("canceling statement due to user request")
-        error = task.exception()
-        if error is None:
-            return
-        if isinstance(error, Exception) and not isinstance(error, TidemarkError | HungUp):
-            log.error("internal error in a statement", exc_info=error)
-            raise TidemarkError(f"internal error: {type(error).__name__}: {error}") from error
-        raise error
+
+    async def _at_once(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what does not wait for anything, so that there is nothing to cancel."""
+        try:
+            await work
+        except Exception as error:
+            raise _explained(error) from error
 
     async def _handle(self, message: FrontendMessage) -> None:
         match message:
@@ -114,8 +179,7 @@ class Connection:
             case codec.Describe(kind="S"):
                 self._describe_statement(self._statement(message.name))
             case codec.Describe():
-                portal = self._portal(message.name)
-                self._describe_columns(_columns(portal.statement), portal.formats)
+                self._describe_portal(message.name)
             case codec.Execute():
                 await self._execute(message.portal, message.max_rows)
             case codec.Close(kind="S"):
@@ -126,6 +190,8 @@ class Connection:
                 self._wire.send(codec.CLOSE_COMPLETE)
             case codec.Flush():
                 await self._wire.flush()
+            case codec.Sync():
+                await self._session.end_implicit()
             case codec.CopyData() | codec.CopyDone() | codec.CopyFail():
                 pass  # left over from a COPY that has failed; the protocol says to ignore it
             case codec.PasswordMessage():
@@ -136,18 +202,30 @@ class Connection:
     # -- simple query
 
     async def _query(self, sql: str) -> None:
+        self._is_last = False
         self._statements.pop(_UNNAMED, None)
         await self._close_portal(_UNNAMED)
-        texts = self._session.split(sql)
+        texts = await self._session.split(sql)
         if not texts:
             self._wire.send(codec.EMPTY_QUERY)
-        for text in texts:
-            statement = await self._session.prepare(text, ())
-            if statement.param_oids:
-                raise SqlError("there is no parameter $1", sqlstate="42P02")
-            result = await self._session.execute(statement, ())
+        begins = 0
+        for number, text in enumerate(texts, 1):
+            begins = max(sql.find(text, begins), begins)
+            if len(texts) > 1:
+                self._session.begin_implicit()
+            self._is_last = number == len(texts) > 1
+            try:
+                statement = await self._session.prepare(text, ())
+                if statement.param_oids:
+                    raise SqlError("there is no parameter $1", sqlstate="42P02")
+                result = await self._session.execute(statement, ())
+            except TidemarkError as error:
+                if error.position is not None:
+                    error.position += begins  # The client knows only the whole of what it sent.
+                raise
+            begins += len(text)
             if isinstance(result, Rows):
-                formats = each_format((), len(result.columns))
+                formats = each_format((1,) if result.binary else (), len(result.columns))
                 self._describe_columns(result.columns, formats)
                 await self._send_rows(result, formats)
             else:
@@ -161,7 +239,7 @@ class Connection:
             self._statements.pop(_UNNAMED, None)
         elif name in self._statements:
             raise SqlError(f'prepared statement "{name}" already exists', sqlstate="42P05")
-        texts = self._session.split(message.sql)
+        texts = await self._session.split(message.sql)
         if len(texts) > 1:
             raise SqlError("cannot insert multiple commands into a prepared statement")
         statement = None
@@ -180,6 +258,7 @@ class Connection:
             await self._close_portal(_UNNAMED)
         elif message.portal in self._portals:
             raise SqlError(f'portal "{message.portal}" already exists', sqlstate="42P03")
+        check_portals(self._portals, message.portal, params)
         self._portals[message.portal] = Portal(statement, params, formats)
         self._wire.send(codec.BIND_COMPLETE)
 
@@ -202,15 +281,21 @@ class Connection:
                 portal.cursor = Cursor(portal.result.batches)
                 _check_same_shape(statement.columns, portal.result.columns)
         if isinstance(portal.result, Rows):
-            await self._send_portal_rows(portal, portal.result, max_rows)
+            await self._send_portal_rows(portal, portal.result, max_rows, is_first=is_first_run)
         elif is_first_run:
             await self._send_other(portal.result)
         else:
             raise SqlError("portal cannot be run again: it has completed", sqlstate="55000")
 
-    async def _send_portal_rows(self, portal: Portal, result: Rows, max_rows: int) -> None:
+    async def _send_portal_rows(
+        self, portal: Portal, result: Rows, max_rows: int, *, is_first: bool
+    ) -> None:
         sent, ended = 0, True
-        if portal.cursor is not None:
+        ready = result.ready
+        if portal.cursor is not None and ready is not None and is_first and max_rows <= 0:
+            self._wire.send(*ready.encoded(portal.formats))
+            sent = ready.count
+        elif portal.cursor is not None:
             encode = data_rows(result.columns, portal.formats)
             limit = max_rows if max_rows > 0 else None
             sent, ended = await stream(self._wire, portal.cursor, encode, limit)
@@ -218,7 +303,7 @@ class Connection:
             self._wire.send(codec.PORTAL_SUSPENDED)
             return
         await portal.close()
-        self._complete(result.tag or f"SELECT {sent}")
+        await self._complete(result.completed(sent))
 
     def _describe_statement(self, statement: Statement | None) -> None:
         oids = statement.param_oids if statement is not None else ()
@@ -226,13 +311,21 @@ class Connection:
         columns = _columns(statement)
         self._describe_columns(columns, each_format((), len(columns or ())))
 
+    def _describe_portal(self, name: str) -> None:
+        declared = self._session.cursor_columns(name)
+        if declared is not None and name not in self._portals:
+            self._describe_columns(declared, each_format((), len(declared)))
+            return
+        portal = self._portal(name)
+        self._describe_columns(_columns(portal.statement), portal.formats)
+
     def _describe_columns(
         self, columns: tuple[Column, ...] | None, formats: tuple[int, ...]
     ) -> None:
         if columns is None:
             self._wire.send(codec.NO_DATA)
         else:
-            self._wire.send(codec.row_description(columns, formats))
+            self._wire.send(_row_description(columns, formats))
 
     def _statement(self, name: str) -> Statement | None:
         if name not in self._statements:
@@ -264,34 +357,64 @@ class Connection:
             sent, _ = await stream(self._wire, cursor, data_rows(result.columns, formats))
         finally:
             await cursor.close()
-        self._complete(result.tag or f"SELECT {sent}")
+        await self._complete(result.completed(sent))
 
-    async def _send_other(self, result: Copy | Done | Deallocate) -> None:
+    async def _send_other(self, result: Copy | CopyIn | Done) -> None:
         match result:
             case Done(tag):
-                self._complete(tag)
-            case Deallocate(name, tag):
-                if name is None:
-                    self._statements.clear()
-                else:
-                    self._statement(name)
-                    del self._statements[name]
-                self._complete(tag)
+                await self._complete(tag)
             case Copy():
                 await self._send_copy(result)
+            case CopyIn():
+                await self._take_copy(result)
 
     async def _send_copy(self, result: Copy) -> None:
         cursor = Cursor(result.batches)
+        encoder = CopyEncoder(result.columns, result.options)
         try:
-            self._wire.send(codec.copy_out_response(len(result.columns)))
+            binary = result.options.format == "binary"
+            self._wire.send(codec.copy_out_response(len(result.columns), binary=binary))
+            self._wire.send(*encoder.begin())
             await self._wire.flush()
-            sent, _ = await stream(self._wire, cursor, copy_rows(result.columns))
+            sent, _ = await stream(self._wire, cursor, encoder.rows)
         finally:
             await cursor.close()
-        self._wire.send(codec.COPY_DONE)
-        self._complete(f"COPY {sent}")
+        self._wire.send(*encoder.end(), codec.COPY_DONE)
+        await self._complete(f"COPY {sent}")
 
-    def _complete(self, tag: str) -> None:
+    async def _take_copy(self, result: CopyIn) -> None:
+        self._wire.send(codec.copy_in_response(result.column_count, binary=result.binary))
+        await self._wire.flush()
+        async with aclosing(self._copy_data()) as data:
+            done = await result.load(data)
+        await self._complete(done.tag)
+
+    async def _copy_data(self) -> AsyncGenerator[bytes]:
+        """What the client sends, up to its CopyDone.
+
+        Clients send a Sync along with the Execute, before they know that this is a COPY; they
+        send another one after the data, which is the one that counts.
+        """
+        while True:
+            frame = await self._receive()
+            match codec.decode(frame):
+                case codec.CopyData(data):
+                    yield data
+                case codec.CopyDone():
+                    return
+                case codec.CopyFail(reason):
+                    raise Cancelled(f"COPY from stdin failed: {reason}")
+                case codec.Sync() | codec.Flush():
+                    pass
+                case _:
+                    raise ProtocolViolation(
+                        f"unexpected message type {frame.tag!r} during COPY from stdin"
+                    )
+
+    async def _complete(self, tag: str) -> None:
+        if self._is_last:
+            self._is_last = False
+            await self._session.end_implicit()  # What becomes of it is known before it is told.
         self._send_news()
         self._wire.send(codec.command_complete(tag))
 
@@ -299,7 +422,13 @@ class Connection:
         self._session.fail()
         self._send_news()
         self._wire.send(
-            codec.error_response(message=error.message, sqlstate=error.sqlstate, hint=error.hint)
+            codec.error_response(
+                message=error.message,
+                sqlstate=error.sqlstate,
+                hint=error.hint,
+                context=error.context,
+                position=error.position,
+            )
         )
 
     async def _ready(self) -> None:
@@ -323,12 +452,22 @@ class Connection:
             self._wire.send(codec.parameter_status(name, value))
 
 
+def _explained(error: BaseException) -> BaseException:
+    """What the client is told; the log has the rest."""
+    if isinstance(error, Exception) and not isinstance(error, TidemarkError | HungUp):
+        log.error("internal error in a statement", exc_info=error)
+        return TidemarkError(f"internal error: {type(error).__name__}: {error}")
+    return error
+
+
 def _columns(statement: Statement | None) -> tuple[Column, ...] | None:
     return None if statement is None else statement.columns
 
 
 def _check_same_shape(described: tuple[Column, ...] | None, actual: tuple[Column, ...]) -> None:
     """The client decodes by what it was told; a result that differs must not reach it."""
+    if described is actual:
+        return
     if [c.type.oid for c in described or ()] != [c.type.oid for c in actual]:
         raise Unsupported(
             "cached plan must not change result type", hint="Prepare the statement again."

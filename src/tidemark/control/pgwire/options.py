@@ -14,6 +14,12 @@ _NOT_SETTINGS = ("user", "database", "replication", "options")
 _WORD = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
 
+def demanded(parameters: dict[str, str]) -> tuple[str, ...]:
+    """The settings that there must be. Who names one in `options` means one of this server's; what
+    drivers send by themselves may be meant for another."""
+    return tuple(_command_line(parameters.get("options", "")))
+
+
 def session_options(parameters: dict[str, str]) -> dict[str, str]:
     settings = _command_line(parameters.get("options", ""))
     for name, value in parameters.items():

@@ -25,7 +25,7 @@ from tidemark.control.pgwire.codec import utf8
 from tidemark.control.pgwire.session import Param
 from tidemark.control.pgwire.text import TEXT_FORMAT, double_text, texts
 from tidemark.errors import DataError, SqlError, Unsupported
-from tidemark.types import DATE, SCALARS, TIMESTAMP, TIMESTAMPTZ, SqlType
+from tidemark.types import DATE, SCALARS, SYSTEM_SCALARS, TIMESTAMP, TIMESTAMPTZ, SqlType
 
 _NUMERIC_SPECIAL = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 
@@ -66,19 +66,22 @@ def each_format(formats: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _decode(value: bytes, oid: int, wire_format: int) -> str:
-    if wire_format == TEXT_FORMAT:
-        return _text(value)
+    return _text(value) if wire_format == TEXT_FORMAT else decode_binary(value, oid)
+
+
+def decode_binary(value: bytes, oid: int) -> str:
+    """What PostgreSQL would print for a value in binary format."""
     decoder = _DECODERS.get(oid)
     if decoder is None:
         raise Unsupported(
-            f"parameters of type oid {oid} are not supported in binary format",
-            hint="Send this parameter in text format.",
+            f"values of type oid {oid} are not supported in binary format",
+            hint="Send it in text format.",
         )
     try:
         return decoder(value)
     except (struct.error, ValueError, pa.ArrowException):
         raise DataError(
-            f"incorrect binary data format in a parameter of type oid {oid} ({len(value)} bytes)",
+            f"incorrect binary data format in a value of type oid {oid} ({len(value)} bytes)",
             sqlstate="22P03",
         ) from None
 
@@ -170,6 +173,7 @@ _DECODERS: dict[int, Callable[[bytes], str]] = {
     0: _text,  # not specified
     16: _boolean,
     17: lambda value: "\\x" + value.hex(),
+    18: _text,  # "char"
     19: _text,  # name
     20: _integer("!q"),
     21: _integer("!h"),
@@ -188,5 +192,5 @@ _DECODERS: dict[int, Callable[[bytes], str]] = {
     1700: _numeric,
     3802: lambda value: _text(value[1:]),  # jsonb, behind a version
     2950: lambda value: str(UUID(bytes=value)),
-    **{type_.array_oid: _array for type_ in SCALARS.values()},
+    **{type_.array_oid: _array for type_ in (*SCALARS.values(), *SYSTEM_SCALARS.values())},
 }

@@ -31,6 +31,11 @@ class Cursor:
         self._offset = 0
         self._slice_rows = 0
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether `take` need not wait."""
+        return self._batch is not None and self._offset < self._batch.num_rows
+
     async def take(self, limit: int) -> pa.RecordBatch | None:
         """The next rows, at most `limit`; None at the end."""
         while self._batch is None or self._offset == self._batch.num_rows:
@@ -90,7 +95,3 @@ def data_rows(
     columns: tuple[Column, ...], formats: tuple[int, ...]
 ) -> Callable[[pa.RecordBatch], Iterable[bytes]]:
     return lambda piece: (codec.data_row(row) for row in text.rows(piece, columns, formats))
-
-
-def copy_rows(columns: tuple[Column, ...]) -> Callable[[pa.RecordBatch], Iterable[bytes]]:
-    return lambda piece: (codec.copy_data(line) for line in text.copy_lines(piece, columns))

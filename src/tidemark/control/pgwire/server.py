@@ -1,7 +1,7 @@
 """The listener: who may come in, under which key, and how everyone is shown out.
 
-Authentication is trust, and there is no encryption: listen on an address whose clients may do
-everything, or put a proxy in front.
+Without `passwords` everybody who reaches the port is believed to be who they say they are; without
+`tls` everybody on the way can read along.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import structlog
 from tidemark.control.pgwire import codec
 from tidemark.control.pgwire.codec import ProtocolViolation
 from tidemark.control.pgwire.connection import Connection
-from tidemark.control.pgwire.options import session_options
+from tidemark.control.pgwire.options import demanded, session_options
+from tidemark.control.pgwire.passwords import Guard, authenticate
 from tidemark.control.pgwire.session import Session, SessionFactory
+from tidemark.control.pgwire.tls import Tls
 from tidemark.control.pgwire.wire import HungUp, Wire
 from tidemark.errors import TidemarkError
 
@@ -28,8 +30,12 @@ log = structlog.get_logger(__name__)
 SERVER_VERSION = "16.0 (Tidemark 0.1.0)"
 """libpq and drivers read the leading number to decide what they may send."""
 
+MZ_VERSION = "v0.130.0 (Tidemark 0.1.0)"
+"""The version of Materialize whose catalog its tools find here; dbt asks for it."""
+
 _FIXED_PARAMETERS = {
     "server_version": SERVER_VERSION,
+    "mz_version": MZ_VERSION,
     "server_encoding": "UTF8",
     "client_encoding": "UTF8",
     "DateStyle": "ISO, MDY",
@@ -47,7 +53,7 @@ _SPARE_SOCKETS = 32
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    connections: int = 200
+    connections: int = 5_000
     startup_seconds: float = 60.0
     """A client that has not introduced itself by then is dropped."""
     close_seconds: float = 5.0
@@ -61,6 +67,7 @@ class _Peer(msgspec.Struct, eq=False):
     task: asyncio.Task[None]
     connection: Connection | None = None
     secret: int = 0
+    encrypted: bool = False
     leaving: bool = False
     """On its way out; cancelling it (again) would only disturb the session's `close`."""
 
@@ -75,12 +82,16 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 0,
         limits: Limits | None = None,
+        tls: Tls | None = None,
+        passwords: Guard | None = None,
         new_secret: Callable[[], int] = lambda: secrets.randbits(32),
     ):
         self._sessions = sessions
         self._host = host
         self._port = port
         self._limits = limits or Limits()
+        self._tls = tls
+        self._passwords = passwords
         self._new_secret = new_secret
         self._listener: asyncio.Server | None = None
         self._peers: dict[int, _Peer] = {}
@@ -158,10 +169,12 @@ class Server:
 
     async def _converse(self, peer: _Peer, pid: int) -> None:
         async with asyncio.timeout(self._limits.startup_seconds):
-            startup = await self._introduction(peer.wire)
-        if startup is None:
-            return
+            startup = await self._introduction(peer)
+            if startup is None:
+                return
+            await self._authenticate(peer, startup)
         session = self._open_session(startup)
+        session.pid = pid
         try:
             peer.connection = Connection(peer.wire, session)
             peer.secret = self._new_secret()
@@ -173,8 +186,9 @@ class Server:
             peer.leaving = True
             await session.close()
 
-    async def _introduction(self, wire: Wire) -> codec.Startup | None:
+    async def _introduction(self, peer: _Peer) -> codec.Startup | None:
         """Up to the startup message; None if the client came only to cancel."""
+        wire = peer.wire
         while True:
             match await wire.receive_startup():
                 case codec.Startup() as startup:
@@ -182,17 +196,36 @@ class Server:
                 case codec.CancelRequest(pid, secret):
                     self._cancel(pid, secret)
                     return None
+                case codec.SslRequest() if self._tls is not None and not peer.encrypted:
+                    await wire.start_tls(self._tls.context)
+                    peer.encrypted = True
                 case _:
                     wire.send(codec.REFUSE_ENCRYPTION)
                     await wire.flush()
 
-    def _open_session(self, startup: codec.Startup) -> Session:
-        parameters = startup.parameters
-        user = parameters.get("user")
+    async def _authenticate(self, peer: _Peer, startup: codec.Startup) -> None:
+        if self._tls is not None and self._tls.required and not peer.encrypted:
+            raise ProtocolViolation(
+                "this server takes encrypted connections only",
+                hint="connect with sslmode=require, or stricter",
+                sqlstate="28000",
+            )
+        user = startup.parameters.get("user")
         if not user:
             raise ProtocolViolation(
                 "no PostgreSQL user name specified in startup packet", sqlstate="28000"
             )
+        unrecognized = [name for name in startup.parameters if name.startswith("_pq_.")]
+        if startup.minor > 0 or unrecognized:
+            peer.wire.send(codec.negotiate_protocol_version(unrecognized))
+        if self._passwords is not None and self._passwords.asks(user):
+            bound = self._tls if peer.encrypted else None
+            certificate = None if bound is None else bound.certificate_hash
+            await authenticate(peer.wire, user, self._passwords, certificate)
+
+    def _open_session(self, startup: codec.Startup) -> Session:
+        parameters = startup.parameters
+        user = parameters["user"]
         if "replication" in parameters and parameters["replication"] not in ("false", "off", "0"):
             raise ProtocolViolation("replication is not supported", sqlstate="0A000")
         if self.session_count >= self._limits.connections:
@@ -205,13 +238,11 @@ class Server:
             user=user,
             database=parameters.get("database") or user,
             options=session_options(parameters),
+            demanded=demanded(parameters),
         )
 
     def _welcome(self, peer: _Peer, pid: int, startup: codec.Startup) -> None:
         send = peer.wire.send
-        unrecognized = [name for name in startup.parameters if name.startswith("_pq_.")]
-        if startup.minor > 0 or unrecognized:
-            send(codec.negotiate_protocol_version(unrecognized))
         send(codec.AUTHENTICATION_OK)
         reported = _FIXED_PARAMETERS | {
             "session_authorization": startup.parameters["user"],

@@ -8,7 +8,7 @@ time, so that a slow client holds back the query and never fills memory.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -36,19 +36,55 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     hint: str | None = None
 
 
+class Ready(msgspec.Struct, frozen=True):
+    """So few rows that they were made in one go: `encoded` gives them as DataRow messages."""
+
+    count: int
+    encoded: Callable[[tuple[int, ...]], list[bytes]]
+
+
 class Rows(msgspec.Struct, frozen=True):
-    """Rows for the client; without a `tag` the command completes as `SELECT n`."""
+    """Rows for the client; without a `tag` the command completes as `verb n`."""
 
     columns: tuple[Column, ...]
     batches: AsyncIterator[pa.RecordBatch]
     tag: str | None = None
+    verb: str = "SELECT"
+    binary: bool = False
+    """From a BINARY cursor: the simple protocol, where nobody chooses formats, sends binary."""
+    ready: Ready | None = None
+    """All the rows of `batches`, for who does not want to read those."""
+
+    def completed(self, count: int) -> str:
+        return self.tag or f"{self.verb} {count}"
+
+
+class CopyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How COPY writes rows, or reads them. `quote` and `escape` are of csv only."""
+
+    format: Literal["text", "csv", "binary"] = "text"
+    delimiter: str = "\t"
+    null: str = "\\N"
+    header: Literal["none", "skip", "match"] = "none"
+    """`match` reads as `skip` but compares the names; anything but `none` writes a header."""
+    quote: str = '"'
+    escape: str = '"'
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """COPY … TO STDOUT in text format; completes as `COPY n`, or never (SUBSCRIBE)."""
+    """COPY … TO STDOUT; completes as `COPY n`, or never (SUBSCRIBE)."""
 
     columns: tuple[Column, ...]
     batches: AsyncIterator[pa.RecordBatch]
+    options: CopyOptions = CopyOptions()
+
+
+class CopyIn(msgspec.Struct, frozen=True):
+    """COPY … FROM STDIN: `load` takes the client's bytes, cut anywhere, and says what it did."""
+
+    column_count: int
+    binary: bool
+    load: Callable[[AsyncIterator[bytes]], Awaitable[Done]]
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -57,14 +93,7 @@ class Done(msgspec.Struct, frozen=True):
     tag: str
 
 
-class Deallocate(msgspec.Struct, frozen=True):
-    """DEALLOCATE: the connection, which keeps prepared statements, forgets one or (None) all."""
-
-    name: str | None
-    tag: str = "DEALLOCATE"
-
-
-Result = Rows | Copy | Done | Deallocate
+Result = Rows | Copy | CopyIn | Done
 
 
 class Statement(Protocol):
@@ -81,12 +110,24 @@ class Statement(Protocol):
 
 
 class Session(Protocol):
-    """One client's SQL session. The wire never has two calls of it under way at once."""
+    """One client's SQL session. The wire never has two calls of it under way at once.
+
+    `pid` is the number under which the client may ask for a cancel, set once it is known."""
+
+    pid: int
+
+    statements: dict[str, Statement | None]
+    """By name, whether prepared by Parse or by PREPARE; None is the empty statement."""
 
     @property
     def transaction_status(self) -> TransactionStatus: ...
 
-    def split(self, sql: str) -> list[str]:
+    @property
+    def idle_seconds(self) -> float | None:
+        """How long the client may stay silent from here on; None is for ever."""
+        ...
+
+    async def split(self, sql: str) -> list[str]:
         """The statements of a query string; blank ones and comments are left out."""
         ...
 
@@ -98,6 +139,20 @@ class Session(Protocol):
     async def execute(self, statement: Statement, params: tuple[Param, ...]) -> Result:
         """Run it. Cancelling the calling task cancels the statement, here or while its batches
         are read; batches that have an `aclose` are closed, read to the end or not."""
+        ...
+
+    def begin_implicit(self) -> None:
+        """What runs from here on is one transaction, unless one is open: several statements that
+        were sent at once."""
+        ...
+
+    async def end_implicit(self) -> None:
+        """They are over: commit, or roll back if one has failed. A transaction that they have begun
+        themselves stays open."""
+        ...
+
+    def cursor_columns(self, name: str) -> tuple[Column, ...] | None:
+        """The columns of a cursor, which clients describe as a portal; None if there is none."""
         ...
 
     def fail(self) -> None:
@@ -116,6 +171,14 @@ class Session(Protocol):
 
 
 class SessionFactory(Protocol):
-    """Opens a session, or raises a TidemarkError (3D000 for an unknown database)."""
+    """Opens a session, or raises a TidemarkError: 3D000 for an unknown database, 42704 for an
+    option that is `demanded` and unknown (others are left alone)."""
 
-    def __call__(self, *, user: str, database: str, options: dict[str, str]) -> Session: ...
+    def __call__(
+        self,
+        *,
+        user: str,
+        database: str,
+        options: dict[str, str],
+        demanded: tuple[str, ...] = (),
+    ) -> Session: ...

@@ -3,7 +3,7 @@
 A column becomes an Arrow column of strings (`texts`), with compute kernels where Arrow prints as
 PostgreSQL does and a Python pass over the few values where it does not: floats, years before
 Christ, and decimals that Arrow writes with an exponent. From there rows go out as DataRow values
-(`rows`) or as COPY lines (`copy_lines`).
+(`rows`), or as the lines of a COPY (copy_out.py).
 
     numeric(10,2)   1.50        every digit of the scale
     numeric         1.5         no trailing zeros
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.compute.arrays import array_text
+from tidemark.compute.jsonb import printed
 from tidemark.control.pgwire.binary import binaries, elements
 from tidemark.errors import InvalidUsage, Unsupported
 from tidemark.types import Column, SqlType
@@ -33,17 +34,6 @@ BINARY_FORMAT = 1
 _STRING = pa.large_string()
 _FIRST_DAY_AD = -719_162
 _MICROS_PER_DAY = 86_400_000_000
-
-_COPY_ESCAPES = (
-    ("\\", "\\\\"),  # first, or it would escape the others' backslashes
-    ("\b", "\\b"),
-    ("\t", "\\t"),
-    ("\n", "\\n"),
-    ("\v", "\\v"),
-    ("\f", "\\f"),
-    ("\r", "\\r"),
-)
-_COPY_SPECIAL = r"[\\\x08\t\n\x0b\f\r]"
 
 
 def rows(
@@ -56,22 +46,9 @@ def rows(
         binaries(array, column.type)
         if wire_format == BINARY_FORMAT
         else texts(array, column.type).cast(pa.large_binary()).to_pylist()
-        for (column, array), wire_format in zip(_arrays(batch, columns), formats, strict=True)
+        for (column, array), wire_format in zip(arrays(batch, columns), formats, strict=True)
     ]
     return zip(*values, strict=True)
-
-
-def copy_lines(batch: pa.RecordBatch | pa.Table, columns: Sequence[Column]) -> list[bytes]:
-    """The rows of `batch` as lines of COPY's text format, each ending in a newline."""
-    if not columns:
-        return [b"\n"] * batch.num_rows
-    fields = [
-        pc.fill_null(_escaped(texts(array, column.type), column.type), "\\N")
-        for column, array in _arrays(batch, columns)
-    ]
-    fields[-1] = pc.binary_join_element_wise(fields[-1], _string("\n"), _string(""))
-    lines = pc.binary_join_element_wise(*fields, _string("\t"))
-    return lines.cast(pa.large_binary()).to_pylist()
 
 
 def texts(array: pa.Array, sql_type: SqlType) -> pa.Array:
@@ -96,9 +73,10 @@ def _arrays_text(array: pa.Array, element: SqlType) -> pa.Array:
     return pa.array(out, _STRING)
 
 
-def _arrays(
+def arrays(
     batch: pa.RecordBatch | pa.Table, columns: Sequence[Column]
 ) -> Iterable[tuple[Column, pa.Array]]:
+    """The columns of `batch`, each in its type's own Arrow form."""
     if batch.num_columns != len(columns):
         raise InvalidUsage(
             f"a batch of {batch.num_columns} columns was given for {len(columns)} described ones"
@@ -120,15 +98,6 @@ def _conform(array: pa.Array, sql_type: SqlType) -> pa.Array:
 
 def _string(value: str) -> pa.Scalar:
     return pa.scalar(value, _STRING)
-
-
-def _escaped(column: pa.Array, sql_type: SqlType) -> pa.Array:
-    is_fixed_size = sql_type.wire_size > 0  # numbers and times have nothing to escape
-    if is_fixed_size or not pc.any(pc.match_substring_regex(column, _COPY_SPECIAL)).as_py():
-        return column
-    for raw, escape in _COPY_ESCAPES:
-        column = pc.replace_substring(column, raw, escape)
-    return column
 
 
 def _boolean(array: pa.Array, _: SqlType) -> pa.Array:
@@ -217,8 +186,13 @@ _TEXTS: dict[str, Callable[[pa.Array, SqlType], pa.Array]] = {
     "double precision": _double,
     "text": _plain,
     "bytea": lambda array, _: _map(lambda value: "\\x" + value.hex(), array),
-    "jsonb": _plain,
+    "jsonb": lambda array, _: _map(printed, array),
     "date": _date,
     "timestamp": _timestamp,
     "timestamp with time zone": _timestamp,
+    "oid": _plain,
+    "name": _plain,
+    '"char"': _plain,
+    "int2vector": _plain,
+    "oidvector": _plain,
 }

@@ -12,10 +12,13 @@ statements done waits for their answers.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable
 
 from tidemark.control.pgwire.codec import (
+    ACCEPT_ENCRYPTION,
+    MAX_SMALL_MESSAGE,
     Frame,
     Framer,
     ProtocolViolation,
@@ -53,14 +56,49 @@ class Wire:
         except (asyncio.IncompleteReadError, OSError):
             raise HungUp from None
 
+    async def receive_password(self) -> bytes:
+        """An answer to an authentication request; it too comes before `start_pump`."""
+        try:
+            tag = await self._reader.readexactly(1)
+            length = int.from_bytes(await self._reader.readexactly(4))
+            if tag != b"p" or not 4 <= length <= MAX_SMALL_MESSAGE:
+                raise ProtocolViolation(f"expected a SASL response, got message type {tag!r}")
+            return await self._reader.readexactly(length - 4)
+        except (asyncio.IncompleteReadError, OSError):
+            raise HungUp from None
+
+    async def start_tls(self, context: ssl.SSLContext) -> None:
+        """Agree to encrypt, and do so from here on. Nothing may have been sent ahead of that: it would be taken for
+        something that came encrypted."""
+        try:
+            async with asyncio.timeout(0):
+                await self._reader.read(1)
+        except TimeoutError:
+            pass
+        else:
+            raise ProtocolViolation("received unencrypted data after SSL request")
+        self.send(ACCEPT_ENCRYPTION)
+        await self.flush()
+        try:
+            await self._writer.start_tls(context)
+        except OSError:  # what TLS itself finds wrong is one too
+            raise HungUp from None
+        self._writer.transport.set_write_buffer_limits(high=_WRITE_BUFFER)
+
     def start_pump(self, on_hangup: Callable[[], None]) -> None:
         self._pump = asyncio.create_task(self._read_ahead(on_hangup))
 
     async def receive(self) -> Frame:
         """The next frame, in order; raises the ProtocolViolation that stands in its place."""
-        while not self._inbox:
+        while (frame := self.take()) is None:
             self._changed.clear()
             await self._changed.wait()
+        return frame
+
+    def take(self) -> Frame | None:
+        """The same, if one is there."""
+        if not self._inbox:
+            return None
         item = self._inbox.popleft()
         if isinstance(item, ProtocolViolation):
             raise item

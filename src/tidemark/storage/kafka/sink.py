@@ -74,6 +74,7 @@ from tidemark.persist import PersistClient
 from tidemark.storage.kafka.broker import KafkaBroker, TopicLost
 from tidemark.storage.kafka.messages import AT, CLASH, KEY, VALUE, Messages, Place, Unsound
 from tidemark.storage.kafka.spec import KafkaSink, sink_holder
+from tidemark.storage.source import SinkStatistics
 
 log = structlog.get_logger("sink")
 
@@ -135,6 +136,10 @@ class SinkRun:
         self._hold = client.open_critical_since(sink.shard, sink_holder(sink.id))
         if self._hold.since is None:
             self._hold.downgrade(Frontier(sink.as_of))
+
+    @property
+    def sent(self) -> SinkStatistics:
+        return self._topics.sent
 
     def step(self) -> Frontier:
         """Send what has become complete; returns the time up to which the topic is complete."""
@@ -205,6 +210,7 @@ class _Topics:
         self._sink = sink
         self._name = f"tidemark-sink-{sink.id}"
         self._epoch = 0
+        self.sent = SinkStatistics()
         self._producer: Producer | None = None
         self._broker: KafkaBroker | None = None
         self.progress: Progress | None = None
@@ -245,6 +251,7 @@ class _Topics:
             for table in _slices(tables):
                 self._check_keys(table)
                 self._produce(table)
+                self.sent = self.sent.staged(table.num_rows, table.select([KEY, VALUE]).nbytes)
                 size += table.nbytes
                 if size > TRANSACTION_BYTES and not whole:
                     time, key = (table[name][-1].as_py() for name in (AT, KEY))
@@ -291,6 +298,7 @@ class _Topics:
             partition=0,
         )
         self._producer.commit_transaction(REQUEST_SECONDS)
+        self.sent = self.sent.committed
         self.progress = progress
 
     def _recorded(self) -> Progress | None:

@@ -1,0 +1,47 @@
+"""Follow a view, and go on where the last run ended: nothing is lost, and nothing comes twice.
+
+    .venv/bin/python examples/follow.py totals state.json [port]
+
+The state is kept together with the time that it is of, in one file that is replaced at once. So a
+crash at any moment leaves a state and a time that fit each other; what came since is asked for.
+How long one may stay away is the view's RETAIN HISTORY.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import tidemark
+
+
+def follow(db: tidemark.Database, view: str, path: Path, batches: int | None = None) -> Counter:
+    """What the view has, kept in a file; after so many batches, if it says so, it returns."""
+    rows: Counter[str] = Counter()
+    time = None
+    if path.exists():
+        kept = json.loads(path.read_text())
+        rows, time = Counter(kept["rows"]), kept["time"]
+    with db.subscribe(view, as_of=time, snapshot=time is None) as subscription:
+        for seen, batch in enumerate(subscription, 1):
+            for _, diff, *values in batch.rows():
+                rows[json.dumps(values, default=str)] += diff
+            rows = +rows
+            fresh = path.with_suffix(".new")
+            fresh.write_text(json.dumps({"time": batch.time, "rows": rows}))
+            os.replace(fresh, path)
+            print(f"as of {batch.time}: {rows.total()} rows, {len(batch)} changes", flush=True)
+            if seen == batches:
+                break
+    return rows
+
+
+if __name__ == "__main__":
+    view, state, *rest = sys.argv[1:]
+    port = int(rest[0]) if rest else 6875
+    with tidemark.connect(port=port) as db, suppress(KeyboardInterrupt):
+        follow(db, view, Path(state))

@@ -1,0 +1,123 @@
+"""Data of any common kind into the CSV that COPY reads, column by column.
+
+CSV, because Arrow writes it without a look at single values: everything is quoted but nulls, which
+is how COPY tells an empty text from none. Only what Arrow cannot print as PostgreSQL reads it
+(binary, lists, structs) goes through Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from tidemark.client.show import cell
+from tidemark.errors import InvalidUsage
+
+Loadable = Any
+"""What `table_of` takes."""
+
+BLOCK_ROWS = 65_536
+_CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+
+
+def table_of(data: Loadable) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if hasattr(data, "toArrow"):  # Spark's
+        return data.toArrow()
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        return pa.table({name: _column(values) for name, values in data.items()})
+    if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
+        return _of_dicts(data)
+    if type(data).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    raise InvalidUsage(
+        f"a {type(data).__name__} cannot be inserted",
+        hint="give an Arrow table, a pandas, Polars or Spark data frame, a dict of columns, or a "
+        "list of dicts",
+    )
+
+
+def _of_dicts(rows: Sequence[Mapping[str, object]]) -> pa.Table:
+    """What the first row leaves out, a later one may have."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _column(values: Any) -> Any:
+    """Dicts are JSON: as an Arrow struct, each would get the keys of all others."""
+    if isinstance(values, Sequence) and any(isinstance(value, Mapping) for value in values):
+        return [json.dumps(v, default=str) if isinstance(v, Mapping) else v for v in values]
+    return values
+
+
+def csv_blocks(table: pa.Table) -> Iterator[bytes]:
+    names = [str(at) for at in range(table.num_columns)]
+    for batch in table.to_batches(max_chunksize=BLOCK_ROWS):
+        texts = pa.record_batch([_texts(column) for column in batch.columns], names=names)
+        sink = pa.BufferOutputStream()
+        pyarrow.csv.write_csv(texts, sink, _CSV)
+        yield sink.getvalue().to_pybytes()
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """The values as PostgreSQL reads them."""
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        return _texts(column.storage)
+    if pa.types.is_dictionary(kind):
+        return _texts(column.dictionary_decode())
+    if _is_binary(kind):
+        return _each(column, lambda value: "\\x" + value.hex())
+    if _is_list(kind):
+        return _array_texts(column)
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return _each(column, lambda value: json.dumps(value, default=str))
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+    return column.cast(pa.string())
+
+
+def _array_texts(column: pa.Array) -> pa.Array:
+    """`{1,2,NULL}`, of elements that are printed all at once."""
+    column = column.cast(pa.list_(column.type.value_type))
+    elements = _texts(column.flatten()).to_pylist()
+    found: list[str | None] = []
+    at = 0
+    for length in column.value_lengths().to_pylist():
+        found.append(None if length is None else cell(elements[at : at + length]))
+        at += length or 0
+    return pa.array(found, pa.string())
+
+
+def _each(column: pa.Array, printed: Callable[[Any], str]) -> pa.Array:
+    values = [None if value is None else printed(value) for value in column.to_pylist()]
+    return pa.array(values, pa.string())
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(
+        test(kind)
+        for test in (
+            types.is_binary,
+            types.is_large_binary,
+            types.is_fixed_size_binary,
+            types.is_binary_view,
+        )
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(
+        test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    )

@@ -1,0 +1,27 @@
+"""Names of relations, as users of the client write them."""
+
+from __future__ import annotations
+
+import re
+
+from tidemark.errors import InvalidUsage
+
+_PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
+_NAME = re.compile(rf"\s*{_PART}(?:\.{_PART}){{0,2}}\s*")
+
+
+def is_relation(text: str) -> bool:
+    """Whether it is a name, not a query: `orders`, `shop.orders`, `"Odd name"`."""
+    return _NAME.fullmatch(text) is not None
+
+
+def relation(text: str) -> str:
+    if not is_relation(text):
+        raise InvalidUsage(
+            f"not a relation's name: {text!r}", hint='write it as in SQL: orders, shop."Orders"'
+        )
+    return text.strip()
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,48 @@
+// Values as people read them. Frontiers are milliseconds since 1970; all times are shown in UTC.
+
+const COUNT = new Intl.NumberFormat("en");
+
+export const count = (value) => (value === null || value === undefined ? "–" : COUNT.format(value));
+
+export function duration(ms) {
+  if (ms === null || ms === undefined) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.floor((ms % 60_000) / 1000)} s`;
+  if (ms < 86_400_000) return `${Math.floor(ms / 3_600_000)} h ${Math.floor((ms % 3_600_000) / 60_000)} min`;
+  return `${Math.floor(ms / 86_400_000)} days`;
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  let size = value;
+  while (size >= 1024 && at < units.length - 1) {
+    size /= 1024;
+    at += 1;
+  }
+  return `${at && size < 100 ? size.toFixed(1) : Math.round(size)} ${units[at]}`;
+}
+
+// A frontier: 0 is "nothing yet", null is the empty one.
+export function frontier(time) {
+  if (time === null || time === undefined) return "ended";
+  if (time < 1e11) return String(time); // A counter, not a clock.
+  return new Date(time).toISOString().slice(11, 23);
+}
+
+export const moment = (time) => new Date(time).toISOString().replace("T", " ").slice(0, 19);
+
+// What SQL prints of a timestamptz.
+export const parsed = (text) => (text === null ? null : Date.parse(text.replace(" ", "T").replace(/([+-]\d\d)$/, "$1:00")));
+
+export function rate(value) {
+  if (value === null || value === undefined) return "–";
+  if (value !== 0 && value < 10) return `${value.toFixed(1)}/s`;
+  return `${count(Math.round(value))}/s`;
+}
+
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+export const quoted = (name) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`);

@@ -1,0 +1,129 @@
+"""The lists of SHOW: what there is of a kind, where it runs and how it does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from tidemark.control.catalog import ClusterItem, Item
+from tidemark.control.connections import kind_of
+from tidemark.control.hierarchy import DATABASE, quoted
+from tidemark.control.pg.messages import explained_error
+from tidemark.control.system_objects import source_type
+from tidemark.control.system_status import doing
+
+if TYPE_CHECKING:
+    from tidemark.control.coordinator import Coordinator
+
+Listing = tuple[tuple[str, ...], list[tuple]]
+"""Names of columns, and rows."""
+
+_SOURCES = ("source", "subsource", "progress")
+
+
+def listed(coordinator: Coordinator, kind: str, within: Iterable[Item]) -> Listing:
+    """Those of a kind, out of all that are in a schema."""
+    kinds, columns, row = LISTS[kind]
+    items = [item for item in within if not kinds or item.kind in kinds]
+    return columns, [row(coordinator, item) for item in _sorted(items)]
+
+
+def listed_indexes(coordinator: Coordinator, indexes: Iterable[Item]) -> Listing:
+    names = {item.id: item.name for item in coordinator.catalog.items.values()}
+    rows = [
+        (item.name, names[item.depends[0]], item.cluster, ", ".join(item.key))
+        for item in _sorted(indexes)
+    ]
+    return ("name", "on", "cluster", "key"), rows
+
+
+def _sorted(items: Iterable[Item]) -> list[Item]:
+    return sorted(items, key=lambda item: item.name)
+
+
+def _source(coordinator: Coordinator, item: Item) -> tuple:
+    runs = coordinator.catalog.items.get(item.parent or "", item)
+    return item.name, source_type(coordinator, item), runs.cluster, *doing(coordinator, item)
+
+
+def _subsource(coordinator: Coordinator, item: Item) -> tuple:
+    source = coordinator.catalog.items.get(item.parent or "")
+    return item.name, item.kind, source.name if source is not None else None
+
+
+def _view(coordinator: Coordinator, item: Item) -> tuple:
+    return item.name, item.cluster, *doing(coordinator, item)
+
+
+def _connection(_: Coordinator, item: Item) -> tuple:
+    return item.name, kind_of(item.connection) if item.connection is not None else item.kind
+
+
+_Row = Callable[["Coordinator", Item], tuple]
+_STATUS = ("cluster", "status", "error")
+
+LISTS: dict[str, tuple[Sequence[str], tuple[str, ...], _Row]] = {
+    "tables": (("table",), ("name",), lambda _, item: (item.name,)),
+    "sources": (_SOURCES, ("name", "type", *_STATUS), _source),
+    "subsources": (_SOURCES[1:], ("name", "type", "source"), _subsource),
+    "views": (("view",), ("name",), lambda _, item: (item.name,)),
+    "materialized views": (("materialized-view",), ("name", *_STATUS), _view),
+    "connections": (("connection",), ("name", "type"), _connection),
+    "secrets": (("secret",), ("name",), lambda _, item: (item.name,)),
+    "sinks": (("sink",), ("name", "type", *_STATUS), _source),
+    "objects": ((), ("name", "type"), lambda _, item: (item.name, item.kind)),
+}
+"""By what is shown: the kinds of objects (none are all), the columns, and an object's row."""
+
+
+def cluster_statement(cluster: ClusterItem) -> str:
+    """How to make a cluster of that form."""
+    given = [f"REPLICATION FACTOR = {len(cluster.replicas)}"]
+    if cluster.memory:
+        given.append(f"MEMORY = '{cluster.memory}'")
+    if cluster.spark_master:
+        given.append(f"SPARK MASTER = '{cluster.spark_master}'")
+    return f"CREATE CLUSTER {quoted(cluster.name)} ({', '.join(given)})"
+
+
+# LIKE and WHERE.
+
+
+def matching(
+    coordinator: Coordinator, listing: Listing, like: str | None, where: exp.Expr | None
+) -> Listing:
+    """Those whose name is like a pattern, or for whose columns a condition holds."""
+    columns, rows = listing
+    if like is not None:
+        place = columns.index("name" if "name" in columns else "replica")
+        pattern = re.compile(_regex(like), re.DOTALL)
+        rows = [row for row in rows if pattern.fullmatch(str(row[place]))]
+    if where is not None:
+        rows = _where(coordinator, columns, rows, where)
+    return columns, rows
+
+
+def _regex(like: str) -> str:
+    parts = re.findall(r"\\.|.", like, re.DOTALL)
+    return "".join(
+        ".*" if part == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts
+    )
+
+
+def _where(
+    coordinator: Coordinator, columns: tuple[str, ...], rows: list[tuple], where: exp.Expr
+) -> list[tuple]:
+    cells = [[None if row[i] is None else str(row[i]) for row in rows] for i in range(len(columns))]
+    table = pa.table([pa.array(each, pa.string()) for each in cells], names=list(columns))
+    with coordinator.engine.view(DATABASE).cursor() as cursor:
+        cursor.register("shown", table)
+        try:
+            sql = f"SELECT * FROM shown WHERE {where.sql(dialect='duckdb')}"
+            return cursor.sql(sql).fetchall()
+        except duckdb.Error as error:
+            raise explained_error(error) from None

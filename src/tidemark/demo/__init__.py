@@ -1,0 +1,166 @@
+"""`tidemark demo`: a server, a live auction, views over it, three things to try, a table to watch.
+
+Everything it does, a user could type into psql (`auction`). With `kafka` the auction goes through
+a broker of the demo's own, in its data folder. It stops on Ctrl-C; the next start continues.
+
+    auction     the statements
+    overview    the table
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import psycopg
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from tidemark.clock import SYSTEM_CLOCK
+from tidemark.control.server import Options, Ready, serve
+from tidemark.demo import auction
+from tidemark.demo.overview import overview
+from tidemark.logs import configure_logging
+
+REFRESH = 1.0
+
+GUIDE = """
+  [bold]{psql}[/bold]
+  console: [bold]{http}/[/bold]
+
+  Three things to try, from another terminal:
+
+  [bold]1. Change a table and watch a view.[/bold] Accounts 0, 1 and 2 belong together, and so do 3 and 4;
+     whoever bids on an auction of the own ring is suspicious, for a minute. Join the two rings:
+       COPY (SUBSCRIBE account_rings) TO STDOUT;              -- in one psql
+       INSERT INTO linked_accounts VALUES (2, 3);             -- in another
+       SELECT * FROM suspicious_bidders ORDER BY bids DESC;
+
+  [bold]2. Kill a replica.[/bold] It comes back and goes on from what is stored; nothing is lost or doubled:
+       kill -9 $({psql} -Atc \\
+         "SELECT pid FROM mz_internal.mz_cluster_replica_statuses LIMIT 1")
+     With a second one nobody would even wait:  ALTER CLUSTER quickstart SET (REPLICATION FACTOR = 2);
+
+  [bold]3. Read the same collections from a plain PySpark script[/bold], all at one timestamp:
+       {python} examples/joint_read.py {data}
+"""
+
+
+def run(
+    data: Path | None, listen: str, spark_master: str, http_port: int, *, kafka: bool = False
+) -> None:
+    # What was begun one way is not continued the other: the relations have the same names.
+    data = data or Path("demo-kafka.tidemark" if kafka else "demo.tidemark")
+    logs = data / "log"
+    logs.mkdir(parents=True, exist_ok=True)
+    console = Console(highlight=False)
+    console.print(f"Tidemark demo, data in [bold]{data}[/bold]; Ctrl-C stops it.")
+    with ExitStack() as stack:
+        configure_logging(logging.INFO, stack.enter_context(open(logs / "control.log", "a")))
+        setup = auction.PLAIN
+        if kafka:
+            setup = auction.through_kafka(_broker(data / "kafka", console, stack))
+        options = Options(data, listen, spark_master=spark_master, http_port=http_port)
+        asyncio.run(_run(options, console, setup))
+    console.print("stopped; the next start continues where this one ended")
+
+
+def _broker(folder: Path, console: Console, stack: ExitStack) -> str:
+    """Start the demo's own broker with its topics; it stops when `stack` is closed."""
+    from tidemark.dev.kafka import Broker, Record
+
+    record = folder / "broker.json"
+    # The connection names the port, so that of the first start is kept.
+    port = msgspec.json.decode(record.read_bytes(), type=Record).port if record.exists() else 0
+    broker = Broker.at(folder, port=port)
+    if broker.pid is not None:
+        broker = Broker.running(folder)  # Of a demo that was killed.
+    else:
+        broker.start()
+    stack.callback(broker.stop)
+    for topic in set(auction.TABLES) - set(broker.topics()):
+        broker.create_topic(topic, partitions=2, config={"cleanup.policy": "compact"})
+    console.print(f"Kafka at [bold]{broker.bootstrap}[/bold], data in {folder}")
+    return broker.bootstrap
+
+
+async def _run(options: Options, console: Console, setup: tuple[str, ...]) -> None:
+    tasks: list[asyncio.Task] = []
+
+    def ready(at: Ready) -> None:
+        python, data = _short(Path(sys.executable)), _short(options.data)
+        guide = GUIDE.format(psql=at.psql, http=at.http, python=python, data=data)
+        console.print(guide, soft_wrap=True)
+        tasks.append(asyncio.create_task(_show(at, console, setup)))
+
+    try:
+        await serve(options, ready)
+    finally:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                console.print(f"[red]{result}[/red]")
+
+
+async def _show(at: Ready, console: Console, setup: tuple[str, ...]) -> None:
+    """Set the auction up beside the table that shows how it comes to life."""
+
+    async def set_up() -> None:
+        try:
+            await _set_up(at, setup)
+        except psycopg.Error as error:
+            console.print(f"[red]the auction was not set up: {escape(str(error))}[/red]")
+
+    async def watch(show: Callable[[Table], object], every: float) -> None:
+        while True:
+            show(overview(at.coordinator))
+            await asyncio.sleep(every)
+
+    setting_up = asyncio.create_task(set_up())
+
+    try:
+        if not console.is_terminal:
+            await watch(console.print, 5 * REFRESH)
+        with Live(console=console, auto_refresh=False) as live:
+            await watch(lambda table: live.update(table, refresh=True), REFRESH)
+    finally:
+        setting_up.cancel()
+
+
+async def _set_up(at: Ready, setup: tuple[str, ...]) -> None:
+    """What a visitor could type: every statement is harmless where it was run before."""
+    connection = await psycopg.AsyncConnection.connect(
+        host=at.host, port=at.port, user="tidemark", dbname="tidemark", autocommit=True
+    )
+    async with connection:
+        for sql in (*setup, *auction.OWN_TABLES):
+            await connection.execute(sql.encode())
+        if not await _number(connection, "SELECT count(*) FROM clock"):
+            await connection.execute(auction.FIRST_LINKS.encode())
+        for name in auction.VIEWS:
+            await connection.execute(auction.create_view(name).encode())
+        # The generator stood still while the demo did, so this is another with each start.
+        while (newest := await _number(connection, auction.NEWEST_BID)) is None:
+            await asyncio.sleep(REFRESH)
+        behind = SYSTEM_CLOCK.now_ms() // 1000 - newest
+        async with connection.transaction():
+            await connection.execute("DELETE FROM clock")
+            await connection.execute("INSERT INTO clock VALUES (%s)", (behind,))
+
+
+async def _number(connection: psycopg.AsyncConnection, sql: str) -> int | None:
+    row = await (await connection.execute(sql.encode())).fetchone()
+    return row[0] if row else None
+
+
+def _short(path: Path) -> str:
+    """As it would be typed here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

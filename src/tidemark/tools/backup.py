@@ -1,0 +1,163 @@
+"""`tidemark backup` and `tidemark restore`: a whole region to another place, and back to a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemark.errors import InvalidUsage
+from tidemark.settings import masked
+from tidemark.tools.location import BLOB, CONSENSUS, locate, open_client
+from tidemark.tools.output import (
+    console,
+    moment,
+    print_json,
+    progress,
+    reporting,
+    size,
+    warn,
+    without_pandas,
+)
+
+if TYPE_CHECKING:
+    from tidemark.persist.backup import Manifest
+    from tidemark.persist.blob import Blob as BlobStore
+
+Data = Annotated[Path | None, typer.Option(help="The folder that `tidemark serve` uses.")]
+NewData = Annotated[Path | None, typer.Option(help="A folder for a server; created if missing.")]
+Blob = Annotated[str | None, typer.Option(help="Blob URI, if not below --data.")]
+Consensus = Annotated[str | None, typer.Option(help="Consensus URI, if not below --data.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+
+
+def backup(
+    to: Annotated[str, typer.Option(help="A new folder, or s3://bucket/prefix.")],
+    data: Data = None,
+    blob: Blob = None,
+    consensus: Consensus = None,
+    json: Json = False,
+) -> None:
+    """Copy everything, as it is at one moment, while the server runs or not.
+
+    The key of the secrets, passwords and certificates are not part of it.
+    """
+    with reporting():
+        without_pandas()
+        from tidemark.control.secrets import FOLDER, stored
+        from tidemark.persist.backup import back_up
+
+        where = locate(data, blob, consensus)
+        if data is None:
+            data = _told_data(blob, consensus)
+        client = open_client(where)
+        try:
+            target = _store(to, create=True)
+            _check_apart(client.blob.inner, target)
+            with progress("backup", quiet=json) as moved:
+                secrets = (lambda: stored(data / FOLDER)) if data is not None else dict
+                made = back_up(client, target, files=secrets, progress=moved)
+        finally:
+            client.close()
+        _print(made, json, f"{masked(to)} has all as it was at")
+
+
+def restore(
+    from_: Annotated[str, typer.Option("--from", help="What `backup --to` was given.")],
+    data: NewData = None,
+    blob: Blob = None,
+    consensus: Consensus = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only read the whole backup and check it.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a region of a backup, in a place that has none yet; the kind of the stores may differ.
+
+    If it is broken off, the same command goes on.
+    """
+    with reporting():
+        without_pandas()
+        from tidemark.control.catalog import SHARD
+        from tidemark.control.secrets import FOLDER, put_back
+        from tidemark.persist.location import open_blob, open_consensus
+        from tidemark.persist.restore import check_parts, check_place, read_backup
+        from tidemark.persist.restore import restore as bring_back
+
+        source = _store(from_, create=False)
+        found = read_backup(source)
+        if dry_run:
+            with progress("check", quiet=json) as moved:
+                check_parts(found, source, progress=moved)
+            _print(found.manifest, json, "whole; it has all as it was at")
+            return
+        if data is None and (blob is None or consensus is None):
+            raise InvalidUsage(
+                "where to?", hint="give --data DIR, or both --blob URI and --consensus URI"
+            )
+        folder = (data or Path()).resolve()
+        to = open_blob(blob or f"file://{folder / BLOB}")
+        log = open_consensus(consensus or f"sqlite://{folder / CONSENSUS}")
+        try:
+            check_place(found, to, log)
+            if data is not None and found.files:
+                put_back(data / FOLDER, found.files)
+            with progress("restore", quiet=json) as moved:
+                bring_back(found, source, to, log, first=SHARD, progress=moved)
+        finally:
+            log.close()
+        if found.files and data is None:
+            warn(f"{len(found.files)} secrets stay in the backup: restore them with --data DIR")
+        _print(found.manifest, json, "restored; all is as it was at")
+
+
+def _told_data(blob: str | None, consensus: str | None) -> Path | None:
+    """The data folder of the settings, if the stores are those of the settings, too."""
+    from tidemark.settings import resolve
+
+    return resolve().settings.data if blob is None and consensus is None else None
+
+
+def _store(place: str, *, create: bool) -> BlobStore:
+    from tidemark.persist.blob import FileBlob
+    from tidemark.persist.location import open_blob
+
+    if "://" in place:
+        return open_blob(place)
+    folder = Path(place)
+    if folder.exists() and not folder.is_dir():
+        raise InvalidUsage(f"{place} is not a folder", hint="name a folder, or s3://bucket/prefix")
+    if not create and not folder.is_dir():
+        raise InvalidUsage(f"there is no folder {place}", hint="name what `backup --to` was given")
+    return FileBlob(folder)
+
+
+def _check_apart(source: BlobStore, target: BlobStore) -> None:
+    from tidemark.persist.blob import FileBlob
+
+    if not isinstance(source, FileBlob) or not isinstance(target, FileBlob):
+        return
+    if target.root.is_relative_to(source.root):
+        raise InvalidUsage(
+            f"{target.root} is where the parts themselves are", hint="name a folder elsewhere"
+        )
+
+
+def _print(manifest: Manifest, json: bool, what: str) -> None:
+    document: dict[str, Any] = {
+        "backup": manifest.sha256,
+        "taken_ms": manifest.taken_ms,
+        "shards": len(manifest.shards),
+        "updates": sum(shard.updates for shard in manifest.shards),
+        "parts": sum(shard.parts for shard in manifest.shards),
+        "bytes": manifest.size,
+    }
+    if json:
+        print_json(document)
+        return
+    console().print(
+        f"{what} {moment(manifest.taken_ms)} UTC: {document['shards']} shards, "
+        f"{document['updates']:,} updates, {document['parts']:,} parts, {size(manifest.size)}",
+        markup=False,
+    )

@@ -1,0 +1,2 @@
+{{ config(materialized='source') }}
+from load generator counter (tick interval '1s')

@@ -1,0 +1,1 @@
+select count(*) as clicks from {{ ref('clicks') }}

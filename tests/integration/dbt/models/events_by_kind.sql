@@ -1,0 +1,1 @@
+select kind, count(*) as events from {{ source('raw', 'events') }} group by kind

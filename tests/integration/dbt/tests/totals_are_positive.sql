@@ -1,0 +1,1 @@
+select * from {{ ref('by_region') }} where total <= 0

@@ -1,0 +1,314 @@
+"""The console in a real browser, on a real server: every page on real data, in both colour schemes,
+held to what axe knows of accessibility; no error on the browser's console, no request elsewhere.
+
+`SCREENSHOTS=folder` keeps a picture of each page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from serving import DEADLINE, Serving, eventually
+
+from services import program
+
+WAIT = DEADLINE * 1000
+QUIET = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
+    "--disable-sync --no-first-run"
+).split()
+
+SETUP = (
+    "CREATE SOURCE auction FROM LOAD GENERATOR AUCTION (TICK INTERVAL '200ms', SEED 7)"
+    " FOR ALL TABLES",
+    "CREATE TABLE watched (region text, note text)",
+    "INSERT INTO watched VALUES ('west', 'ours'), ('north', 'new')",
+    "CREATE TABLE divisors (a int, b int)",
+    "INSERT INTO divisors VALUES (1, 0), (4, 2)",
+    "CREATE VIEW dear AS SELECT * FROM bids WHERE amount > 10",
+    "CREATE MATERIALIZED VIEW bids_by_region AS SELECT u.region, count(*) AS bids, max(b.amount)"
+    " AS highest FROM dear b JOIN users u ON b.buyer = u.id GROUP BY u.region",
+    "CREATE MATERIALIZED VIEW notes AS SELECT region, count(*) AS n FROM watched GROUP BY region",
+    "CREATE MATERIALIZED VIEW ratios AS SELECT a, a / b AS ratio FROM divisors",
+    "CREATE INDEX regions ON bids_by_region (region)",
+    "CREATE CLUSTER spare (REPLICATION FACTOR 0)",
+    "COMMENT ON MATERIALIZED VIEW notes IS 'What is noted where'",
+    "VERIFY MATERIALIZED VIEW notes",
+)
+
+
+class Served(NamedTuple):
+    server: Serving
+    browser: Browser
+    ids: dict[str, str]
+    first_look: str
+    """What the page said while there was nothing."""
+
+    def page_of(self, name: str, tab: str = "") -> str:
+        return f"#/object/{self.ids[name]}/{tab}"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    server = Serving(tmp_path_factory.mktemp("console") / "data")
+    try:
+        server.start()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=program("chromium"), args=QUIET, timeout=WAIT
+            )
+            page = browser.new_page()
+            page.goto(server.http)
+            expect(page.get_by_text("Nothing here yet")).to_be_visible(timeout=WAIT)
+            first_look = page.locator("main").inner_text()
+            assert violations(page) == {}
+            page.close()
+            with server.connect() as connection:
+                for sql in SETUP:
+                    connection.execute(sql.encode())
+                found = connection.execute("SELECT name, id FROM mz_objects").fetchall()
+                fresh = "SELECT count(*) FROM mz_internal.mz_hydration_statuses WHERE NOT hydrated"
+                eventually("hydration", lambda: connection.execute(fresh).fetchone() == (0,))
+            yield Served(server, browser, dict(found), first_look)
+            browser.close()
+    finally:
+        server.destroy()
+
+
+def violations(page: Page) -> dict[str, str]:
+    """What axe finds, and where first."""
+    found = Axe().run(page).response["violations"]
+    return {each["id"]: each["nodes"][0]["html"] for each in found}
+
+
+class Watched:
+    """A page whose complaints, and requests to others, are noted down."""
+
+    def __init__(self, served: Served, context: BrowserContext):
+        self.complaints: list[str] = []
+        self._served = served
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(WAIT)
+        self.page.on(
+            "console",
+            lambda said: (
+                self.complaints.append(said.text) if said.type in ("error", "warning") else None
+            ),
+        )
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", self._requested)
+
+    def _requested(self, request: Request) -> None:
+        own = (self._served.server.http, self._served.server.http.replace("http", "ws"))
+        if not request.url.startswith(own):
+            self.complaints.append(f"asked {request.url}")
+
+    def go(self, where: str) -> Page:
+        self.page.goto(f"{self._served.server.http}/{where}")
+        return self.page
+
+    def sees(self, *texts: str | re.Pattern[str]) -> None:
+        for text in texts:
+            expect(self.page.locator("main").get_by_text(text).first).to_be_visible(timeout=WAIT)
+
+
+@pytest.fixture
+def watched(served: Served) -> Iterator[Watched]:
+    context = served.browser.new_context(
+        viewport={"width": 1366, "height": 820}, reduced_motion="reduce"
+    )
+    found = Watched(served, context)
+    yield found
+    context.close()
+    assert found.complaints == []
+
+
+def run_sql(page: Page, sql: str) -> None:
+    page.get_by_role("textbox", name="SQL").fill(sql)
+    page.keyboard.press("Control+Enter")
+
+
+def test_nothing_yet_says_how_to_begin(served: Served):
+    assert "CREATE MATERIALIZED VIEW" in served.first_look
+    assert "Open it in the SQL shell" in served.first_look
+
+
+def test_every_page_in_both_schemes(served: Served, watched: Watched):
+    page = watched.page
+    clock = re.compile(r"\d\d:\d\d:\d\d\.\d\d\d")
+    pages = {
+        "overview": ("#/", "Furthest behind", "bids_by_region", "division by zero in (a / b)"),
+        "graph": ("#/graph", "bids_by_region", re.compile(r"\d/s"), re.compile(r"\d % busy")),
+        "about": (served.page_of("notes"), "What is noted where", "Last tick", clock, "watched"),
+        "source": (served.page_of("auction"), "Messages received", "load generator"),
+        "rows": (served.page_of("notes", "rows"), "north", "Watch it change"),
+        "plan": (served.page_of("bids_by_region", "plan"), "Reduce", "Maintained incrementally"),
+        "errors": (served.page_of("ratios", "errors"), "division by zero in (a / b)"),
+        "no-errors": (served.page_of("notes", "errors"), "No errors"),
+        "storage": (served.page_of("notes", "storage"), "Readable from (since)", "Compacted to"),
+        "verdicts": (served.page_of("notes", "verification"), "verified"),
+        "index": (served.page_of("regions"), "In memory"),
+        "sql": ("#/sql", "Ask something"),
+        "clusters": ("#/clusters", "quickstart", "Spark UI", "It has no replicas"),
+        "verification": ("#/verification", "never verified", "verified", "All verdicts"),
+        "no-object": ("#/object/u999", "No such object"),
+        "no-page": ("#/nowhere", "No such page"),
+    }
+    problems, backgrounds = {}, set()
+    for name, (where, *texts) in pages.items():
+        watched.go(where)
+        watched.sees(*texts)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            if folder := os.environ.get("SCREENSHOTS"):
+                page.screenshot(path=Path(folder) / f"{name}-{scheme}.png")
+            found = violations(page)
+            problems |= {f"{name}, {scheme}: {rule}": place for rule, place in found.items()}
+            background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            backgrounds.add((scheme, background))
+    assert problems == {}
+    assert backgrounds == {("light", "rgb(247, 248, 248)"), ("dark", "rgb(18, 24, 28)")}
+
+
+def test_frontiers_go_on_while_one_looks(watched: Watched):
+    page = watched.go("#/")
+    cell = page.locator("tr", has=page.get_by_role("link", name="bids", exact=True)).locator(
+        "td.mono"
+    )
+    before = cell.inner_text()
+    expect(cell).not_to_have_text(before, timeout=WAIT)
+
+
+def test_spark_shows_its_jobs(served: Served, watched: Watched):
+    link = watched.go("#/clusters").get_by_role("link", name="Spark UI")
+    address = link.get_attribute("href") or ""
+    assert address.startswith("http://127.0.0.1:")
+    page = served.browser.new_page()
+    page.goto(f"{address}/jobs/")
+    expect(page.get_by_text("tidemark-quickstart-r1").first).to_be_visible(timeout=WAIT)
+    page.close()
+
+
+def test_results_and_errors_at_their_position(watched: Watched):
+    page = watched.go("#/sql")
+    run_sql(
+        page, "SELECT 'a;b' AS said;\n-- a comment\nSELECT region,\n  nope FROM watched; SELECT 3"
+    )
+    watched.sees("a;b", 'column "nope" does not exist')
+    expect(page.locator(".problem mark")).to_have_text("nope", timeout=WAIT)
+    expect(page.locator(".editor mark")).to_have_text("nope")
+    box = page.get_by_role("textbox", name="SQL")
+    assert box.evaluate("box => box.value.slice(box.selectionStart)").startswith("nope FROM")
+    assert page.locator(".result").count() == 2
+    run_sql(page, "BEGIN")
+    watched.sees("in a transaction")
+    run_sql(page, "ROLLBACK; EXPLAIN SELECT count(*) FROM watched WHERE note = 'new'")
+    expect(page.locator(".tree .op b").filter(has_text="Filter")).to_be_visible(timeout=WAIT)
+    page.get_by_role("button", name="As text").click()
+    watched.sees("Get watched (region, note)")
+
+
+def test_a_subscription_is_a_table_that_changes(served: Served, watched: Watched):
+    page = watched.go(served.page_of("notes", "rows"))
+    page.get_by_role("link", name="Watch it change").click()
+    rows = page.get_by_role("region", name="Rows now").locator("tbody tr")
+    expect(rows).to_have_count(2, timeout=WAIT)
+    with served.server.connect() as connection:
+        connection.execute("INSERT INTO watched VALUES ('south', 'far'), ('west', 'again')")
+        expect(rows).to_have_text(["north1", "south1", "west2"], timeout=WAIT)
+        connection.execute("DELETE FROM watched WHERE note IN ('far', 'again')")
+        expect(rows).to_have_text(["north1", "west1"], timeout=WAIT)
+    page.get_by_role("button", name="As changes").click()
+    expect(page.locator("tr.gone").first).to_be_visible(timeout=WAIT)
+    page.get_by_role("button", name="Stop").click()
+    watched.sees("stopped")
+    run_sql(page, "SELECT 'another session' AS said")
+    watched.sees("another session")
+
+
+def test_verify_from_the_page(served: Served, watched: Watched):
+    page = watched.go(served.page_of("bids_by_region", "verification"))
+    watched.sees("Never verified")
+    page.get_by_role("button", name="Verify now").click()
+    expect(page.locator("tbody .status.good")).to_have_text("verified", timeout=WAIT)
+
+
+def test_without_a_mouse(served: Served, watched: Watched):
+    page = watched.go("#/")
+    watched.sees("Furthest behind")
+    for keys, title in {"gg": "Dataflow", "gc": "Clusters", "gv": "Verification"}.items():
+        for key in keys:
+            page.keyboard.press(key)
+        expect(page).to_have_title(f"{title} · Tidemark", timeout=WAIT)
+    page.keyboard.press("/")
+    page.keyboard.type("bids_by")
+    page.keyboard.press("Enter")
+    expect(page).to_have_title("bids_by_region · Tidemark", timeout=WAIT)
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("find an object")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_consoles_own_questions_are_not_kept(served: Served, watched: Watched):
+    page = watched.go("#/sql")
+    run_sql(page, "SELECT 'by hand' AS said")
+    watched.sees("by hand")
+    asked = (
+        "SELECT application_name, sql FROM mz_internal.mz_recent_activity_log"
+        " WHERE application_name LIKE 'tidemark_console%'"
+    )
+    with served.server.connect() as connection:
+        found = dict(connection.execute(asked).fetchall())
+    assert found["tidemark_console_shell"]
+    assert "mz_objects" not in found.get("tidemark_console", "")
+
+
+def test_a_server_that_does_not_answer_and_comes_back(served: Served):
+    context = served.browser.new_context()
+    watched = Watched(served, context)
+    page = watched.go("#/")
+    watched.sees("Furthest behind")
+    context.set_offline(True)
+    watched.sees("What is below is no longer current: The server does not answer.")
+    expect(page.locator("header .status")).to_have_text("offline")
+    context.set_offline(False)
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("header .status")).to_have_text("live", timeout=WAIT)
+    context.close()
+
+
+def test_sign_in(served: Served):
+    context = served.browser.new_context()
+    watched = Watched(served, context)
+    page = watched.go("#/clusters")
+    watched.sees("quickstart")
+    with served.server.connect() as connection:
+        connection.execute("ALTER ROLE tidemark PASSWORD 'open sesame'")
+        try:
+            watched.sees("This server asks for a password.")
+            assert violations(page) == {}
+            page.get_by_label("Password").fill("wrong")
+            page.get_by_role("button", name="Sign in").click()
+            watched.sees("password authentication failed")
+            page.get_by_label("Password").fill("open sesame")
+            page.get_by_role("button", name="Sign in").click()
+            watched.sees("quickstart")
+            page.reload()
+            watched.sees("quickstart")
+            page.goto(f"{served.server.http}/#/sql")
+            run_sql(page, "SELECT current_user AS me")
+            expect(page.get_by_role("region", name="Rows 1")).to_contain_text("tidemark")
+            page.get_by_role("button", name="Sign out").click()
+            watched.sees("This server asks for a password.")
+        finally:
+            connection.execute("ALTER ROLE tidemark PASSWORD NULL")
+    assert all("401" in each for each in watched.complaints), watched.complaints
+    context.close()

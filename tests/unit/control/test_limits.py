@@ -1,0 +1,210 @@
+"""Limits that protect the server: each is a clear error, and the session goes on after it."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pgwire_harness as client
+import pyarrow as pa
+import pytest
+from pgwire_harness import Running, errors, fields, running_server, tags
+
+from session_harness import Client, serving
+from tidemark.control import cursors
+from tidemark.control.pgwire import Rows, kept
+from tidemark.control.server import OTHER_FILES, allowed_connections
+from tidemark.control.session import Prepared, Session
+from tidemark.errors import Cancelled, SqlError
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with running_server() as running:
+        yield running
+
+
+def hint(messages: list[client.Message]) -> str:
+    return next(fields(payload)["H"] for tag, payload in messages if tag == "E")
+
+
+def test_prepared_statements_that_are_too_many(server: Running):
+    with server.client() as raw:
+        for at in range(20):
+            raw.send(client.parse("select 1", name=f"s{at}"))
+        raw.send(client.parse("select 1", name="one too many") + client.SYNC)
+        answer = raw.until_ready()
+        assert errors(answer) == ["54000"]
+        assert "DEALLOCATE" in hint(answer)
+        # The unnamed one is always allowed, and so is another in the place of one that went.
+        raw.send(client.parse("select 1") + client.close("S", "s3") + client.SYNC)
+        assert tags(raw.until_ready()) == "13Z"
+        raw.send(client.parse("select 1", name="s20") + client.SYNC)
+        assert tags(raw.until_ready()) == "1Z"
+
+
+def test_prepared_statements_that_are_too_long(server: Running):
+    with server.client() as raw:
+        long = f"select 1 {' ' * 600}x"
+        raw.send(client.parse(long, name="a") + client.parse(long, name="b") + client.SYNC)
+        answer = raw.until_ready()
+        assert tags(answer) == "1EZ"
+        assert errors(answer) == ["54000"]
+        raw.send(client.close("S", "a") + client.parse(long, name="b") + client.SYNC)
+        assert tags(raw.until_ready()) == "31Z"
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_PORTALS", 5), ("MOST_PARAMETERS", 5_000)])
+def test_portals_that_are_too_many_or_too_large(
+    server: Running, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+):
+    monkeypatch.setattr(kept, limit, most)
+    with server.client() as raw:
+        raw.send(client.query("begin") + client.parse("echo $1", name="e", oids=(25,)))
+        raw.until_ready()
+        for at in range(5):
+            raw.send(client.bind(b"x" * 1_000, portal=f"p{at}", statement="e"))
+        raw.send(client.SYNC)
+        assert tags(raw.until_ready()) == "1" + "2" * 5 + "Z"
+        raw.send(client.bind(b"x", portal="one too many", statement="e") + client.SYNC)
+        assert errors(raw.until_ready()) == ["54000"]
+        raw.send(client.query("rollback"))
+        raw.send(client.bind(b"x", portal="another", statement="e") + client.SYNC)
+        assert tags(raw.until_ready()) == "CZ"
+        assert tags(raw.until_ready()) == "2Z"
+
+
+def test_cursors_that_are_too_many(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cursors, "MOST", 2)
+    declared = cursors.Cursors()
+
+    async def nothing():
+        return
+        yield
+
+    for name in ("a", "b"):
+        declared.declare(name, Rows((), nothing()), live=False, hold=False, binary=False)
+    with pytest.raises(SqlError, match="2 cursors at most") as caught:
+        declared.check_free("c")
+    assert caught.value.sqlstate == "54000"
+
+
+def test_results_that_nobody_reads_keep_others_from_asking(tmp_path: Path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run = Client(coordinator)
+            await run("CREATE TABLE t (n int)")
+            await run("INSERT INTO t VALUES (1)")
+            unread = pa.allocate_buffer(8 << 20)
+            await run("ALTER SYSTEM SET max_memory = '4MB'")
+            for sql in ("SELECT n FROM t WHERE n > 0", "SUBSCRIBE t", "COPY t FROM STDIN"):
+                with pytest.raises(SqlError, match="max_memory") as caught:
+                    await run(sql)
+                assert caught.value.sqlstate == "53200"
+            del unread
+            await run("ALTER SYSTEM RESET max_memory")
+            assert await run("SELECT n FROM t WHERE n > 0") == [(1,)]
+            with pytest.raises(SqlError, match="cannot be changed"):
+                await run("SET max_memory = '1TB'")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "raised", "allowed"),
+    [
+        (256, resource.RLIM_INFINITY, 1_000, 1_000 + OTHER_FILES, 1_000),
+        (1_024, 1_024, 5_000, None, 1_024 - OTHER_FILES),
+        (1_024, 100_000, 5_000, 5_000 + OTHER_FILES, 5_000),
+        (50_000, 100_000, 5_000, None, 5_000),
+        (100, 200, 5_000, 200, 1),
+    ],
+)
+def test_connections_are_as_many_as_there_can_be_files(
+    monkeypatch: pytest.MonkeyPatch,
+    soft: int,
+    hard: int,
+    wanted: int,
+    raised: int | None,
+    allowed: int,
+):
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    assert allowed_connections(wanted) == allowed
+    assert asked == ([] if raised is None else [(raised, hard)])
+
+
+LARGE_STATEMENTS = {
+    "a list": f"SELECT n FROM t WHERE n IN ({', '.join(map(str, range(20_000)))})",
+    "a condition": f"SELECT n FROM t WHERE true{' and true' * 10_000}",
+    "rows": f"INSERT INTO t VALUES {', '.join(f'({n})' for n in range(40_000))}",
+}
+
+
+@pytest.mark.parametrize("large", LARGE_STATEMENTS.values(), ids=LARGE_STATEMENTS)
+def test_others_are_answered_while_a_large_statement_is_parsed_and_planned(
+    tmp_path: Path, large: str
+):
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run, other = Client(coordinator), Client(coordinator)
+            await run("CREATE TABLE t (n bigint)")
+            await run("INSERT INTO t VALUES (1)")
+
+            async def answered_during(stage: asyncio.Task) -> int:
+                times = 0
+                while not stage.done():
+                    assert await other("SELECT 1") == [(1,)]
+                    await asyncio.sleep(0)
+                    times += 1
+                await stage
+                return times
+
+            preparing = asyncio.create_task(run.session.prepare(large, ()))
+            assert await answered_during(preparing) > 3
+            executing = asyncio.create_task(run.session.execute(preparing.result(), ()))
+            assert await answered_during(executing) > 3
+
+            await run("SET statement_timeout = '1ms'")
+            with pytest.raises(Cancelled, match="statement timeout") as caught:
+                await run.session.prepare(large, ())
+            assert caught.value.sqlstate == "57014"
+            await run("RESET statement_timeout")
+            assert await run("SELECT 1") == [(1,)]
+
+    asyncio.run(scenario())
+
+
+def test_a_large_statement_is_planned_anew_if_the_catalog_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    planned, changed = threading.Event(), threading.Event()
+    prepare = Session._prepare
+
+    def waits_for_the_change(session: Session, *given) -> Prepared:
+        prepared = prepare(session, *given)
+        if "IN (" in given[1]:
+            planned.set()
+            assert changed.wait(60)
+        return prepared
+
+    monkeypatch.setattr(Session, "_prepare", waits_for_the_change)
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run, other = Client(coordinator), Client(coordinator)
+            await run("CREATE TABLE t (n bigint)")
+            large = f"SELECT * FROM t WHERE n IN ({', '.join(map(str, range(8_000)))})"
+            preparing = asyncio.create_task(run.session.prepare(large, ()))
+            assert await asyncio.to_thread(planned.wait, 60)
+            await other("DROP TABLE t")
+            await other("CREATE TABLE t (n bigint, more text)")
+            changed.set()
+            prepared = await preparing
+            assert [column.name for column in prepared.columns or ()] == ["n", "more"]
+
+    asyncio.run(scenario())

@@ -1,0 +1,90 @@
+"""Text into statements and commands; what Tab offers; a SUBSCRIBE that says PROGRESS."""
+
+from __future__ import annotations
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from tidemark.client.subscription import with_progress
+from tidemark.errors import InvalidUsage, SqlError
+from tidemark.shell.complete import Names, SqlCompleter
+from tidemark.shell.script import Command, Reader, Statement, is_complete
+
+
+def read(text: str) -> list[Statement | Command]:
+    reader = Reader()
+    items = [item for line in text.splitlines(keepends=True) for item in reader.feed(line)]
+    return [*items, *reader.finish()]
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ("SELECT 1; SELECT\n2;", [Statement("SELECT 1"), Statement("SELECT\n2")]),
+        ("SELECT 'a;\n''b\\'; -- c;\n/* d; */ SELECT 1", None),
+        ("\\d t\nSELECT 1", [Command("d", "t"), Statement("SELECT 1")]),
+        ("SELECT 1 \\watch 2\n", [Command("watch", "2", "SELECT 1")]),
+        ("-- nothing\n;;", []),
+        ('SELECT "a;b" FROM t;', [Statement('SELECT "a;b" FROM t')]),
+    ],
+)
+def test_statements_and_commands(text: str, items: list[Statement | Command] | None):
+    if items is None:
+        items = [Statement("SELECT 'a;\n''b\\'"), Statement("-- c;\n/* d; */ SELECT 1")]
+    assert read(text) == items
+
+
+def test_when_enter_runs_it():
+    for text in ("", "  ", "SELECT 1;", "\\d", "SELECT 1 \\g"):
+        assert is_complete(text), text
+    for text in ("SELECT 1", "SELECT ';", "SELECT 1 /* ;", 'SELECT ";"', "SELECT 1 -- ;"):
+        assert not is_complete(text), text
+
+
+def test_words_of_a_command():
+    assert Command("i", "'a b.sql' c").words == ["a b.sql", "c"]
+    with pytest.raises(SqlError, match="not closed"):
+        _ = Command("i", "'a b").words
+
+
+def offered(text: str) -> list[str]:
+    completer = SqlCompleter()
+    completer.names = Names(
+        {"orders": ["id", "Region"], "offers": ["id", "price"]},
+        {"public": ["orders", "offers"], "mz_catalog": ["mz_objects"]},
+        ["cluster", "database"],
+    )
+    found = completer.get_completions(Document(text), CompleteEvent())
+    return [completion.text for completion in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("sel", ["select"]),
+        ("SEL", ["SELECT"]),
+        ("SELECT * FROM o", ["orders", "offers"]),
+        ("SUBSCRIBE or", ["orders"]),
+        ("SELECT pr FROM offers WHERE pr", ["price", "progress"]),
+        ("SELECT * FROM orders WHERE reg", ['"Region"']),
+        ("SELECT orders.", ["id", '"Region"']),
+        ("SELECT x. FROM offers x WHERE x.", ["id", "price"]),
+        ("SELECT * FROM mz_catalog.", ["mz_objects"]),
+        ("SET c", ["cluster"]),
+        ("\\wa", ["\\watch"]),
+        ("\\d off", ["offers"]),
+        ("SELECT ", []),
+    ],
+)
+def test_completion(text: str, first: list[str]):
+    assert offered(text)[: len(first)] == first
+    assert offered(text) or not first
+
+
+def test_progress_is_asked_for():
+    assert with_progress("SUBSCRIBE t") == "SUBSCRIBE t WITH (PROGRESS = true)"
+    ended = "SUBSCRIBE (SELECT f(x) FROM t) AS OF 3 WITH (SNAPSHOT = false)"
+    assert with_progress(ended) == f"{ended[:-1]}, PROGRESS = true)"
+    with pytest.raises(InvalidUsage):
+        with_progress("SUBSCRIBE t WITH (PROGRESS)")
