@@ -49,7 +49,7 @@ SELECT * FROM mt_top ORDER BY v;
    | 40
 (2 rows)
 
-SELECT * FROM mt_window ORDER BY k, v;
+SELECT * FROM mt_window ORDER BY k, v, n;
 ----
  k | v  | n | so_far
 ---+----+---+--------
@@ -129,7 +129,7 @@ SELECT * FROM mt_top ORDER BY v;
  2 | 30
 (2 rows)
 
-SELECT * FROM mt_window ORDER BY k, v;
+SELECT * FROM mt_window ORDER BY k, v, n;
 ----
  k | v  | n | so_far
 ---+----+---+--------
