@@ -151,7 +151,9 @@ def weight_sql(value: str, type_: SqlType) -> str:
     exact = sum_type(type_).spark
     if precision + COPIES < MAX_PRECISION:
         product = f"CAST({value} AS DECIMAL({precision}, {scale})) * CAST(_d AS DECIMAL({COPIES}))"
-        return f"coalesce(CAST({product} AS {exact}), 0)"
+        # Most rows count once, and need no product of decimals.
+        weight = f"CASE _d WHEN 1 THEN CAST({value} AS {exact}) ELSE CAST({product} AS {exact}) END"
+        return f"coalesce({weight}, 0)"
     # Spark's decimal product would drop digits, repeated sums do not.
     wide = f"CAST({value} AS {exact})"
     copies = (

@@ -529,9 +529,12 @@ class Dataflow:
 
     def _hydrate_large(self, as_of: int, done: Collection[str]) -> None:
         """The same queries with the leaves bound to snapshot scans, written by Spark's tasks; of
-        sinks that are not `done`."""
+        sinks that are not `done`. What is there is arranged meanwhile, the inputs from the start:
+        to sort one keeps one core busy, and Spark's tasks often wait for their workers."""
         upper = Frontier(as_of + 1)
         with ExitStack() as stack:
+            aside = stack.enter_context(ThreadPoolExecutor(2, thread_name_prefix="arrange"))
+            arranged = [aside.submit(self._arrange_inputs, as_of)]
             stack.enter_context(progress(self._runner.large, f"hydrate {self.id}"))
             frames = {
                 id_: stack.enter_context(
@@ -559,8 +562,12 @@ class Dataflow:
                     if not sink.flush():
                         raise _overtaken(sink)
                     appended.add(name)
+                    if name in self._tail.kept:
+                        arranged.append(aside.submit(self._arrange_kept, name, as_of))
                 reached(f"dataflow.large-{name}-written")
             self._runner.uncache()
+            for each in arranged:
+                each.result()
         reached("dataflow.large-hydrated")
 
     def _large(
@@ -628,16 +635,19 @@ class Dataflow:
                 )
 
     def _arrange_state(self, as_of: int) -> None:
-        for name, kept in self._tail.kept.items():
-            sink = self._sinks[name]
-            self._state_arrangements[name] = self._arrangements.acquire(
-                sink.shard_id,
-                kept.key,
-                holder=self._holder,
-                as_of=as_of,
-                order=kept.order,
-                schema=sink.schema,
-            )
+        for name in self._tail.kept:
+            self._arrange_kept(name, as_of)
+
+    def _arrange_kept(self, name: str, as_of: int) -> None:
+        sink, kept = self._sinks[name], self._tail.kept[name]
+        self._state_arrangements[name] = self._arrangements.acquire(
+            sink.shard_id,
+            kept.key,
+            holder=self._holder,
+            as_of=as_of,
+            order=kept.order,
+            schema=sink.schema,
+        )
 
     def _readable(self, as_of: int) -> bool:
         return all(reader.since <= Frontier(as_of) for reader in self._inputs.values())
