@@ -40,7 +40,7 @@ from tidemark.clock import SYSTEM_CLOCK
 SPARK_HOME = Path(pyspark.__file__).parent
 SCALA = next(SPARK_HOME.glob("jars/spark-core_*.jar")).name.split("_")[1].split("-")[0]
 WORKERS = 2
-DRIVER_SECONDS = 240.0
+DRIVER_SECONDS = 480.0
 
 SUBMIT = {
     # Work begins when both executors are there, and what the compiler saves pays off later.
@@ -83,7 +83,7 @@ class SparkCluster:
         worker = self.workers[number]
         before = self._alive() or 0
         worker.kill()
-        worker.wait(timeout=30)
+        worker.wait(timeout=120)
         until(lambda: (self._alive() or 0) < before, self._master, self._log("master.Master"))
 
     def executors(self) -> list[int]:
@@ -105,7 +105,7 @@ class SparkCluster:
     def stop(self) -> None:
         for process in (*self.workers, self._master):
             process.kill()
-            process.wait(timeout=30)
+            process.wait(timeout=120)
 
     def _launch_worker(self, number: int) -> subprocess.Popen[bytes]:
         return self._launch(
@@ -199,13 +199,13 @@ class Driver:
             raise AssertionError(
                 f"the driver did not end in {timeout:.0f} s; it said:\n{self.said}"
             ) from None
-        self._reader.join(timeout=30)
+        self._reader.join(timeout=120)
         assert code == 0, f"the driver ended with {code}; it said:\n{self.said}"
         return self.said
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
 
     def _read(self) -> None:
         assert self.process.stdout is not None

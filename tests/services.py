@@ -30,7 +30,7 @@ from tidemark.dev import registry as registry_server
 from tidemark.dev.kafka import Broker
 from tidemark.spark.session import kafka_jars
 
-START_SECONDS = 60.0
+START_SECONDS = 240.0
 AWS = {"AWS_ACCESS_KEY_ID": "tidemark", "AWS_SECRET_ACCESS_KEY": "tidemark-secret"}
 
 
@@ -91,7 +91,7 @@ class PostgresServer:
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=120)
             self._process = None
 
     def _answers(self) -> bool:
@@ -150,7 +150,7 @@ class S3Server:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=120)
             self._process = None
 
     stop = kill

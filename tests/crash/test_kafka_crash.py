@@ -232,7 +232,7 @@ class Traffic:
 def wait_until_caught_up(
     client: PersistClient,
     server: KafkaServer,
-    seconds: float = 120,
+    seconds: float = 240,
     *,
     shard: str = "out",
     remap_shard: str = "remap",

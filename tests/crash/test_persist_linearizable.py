@@ -141,7 +141,7 @@ def let_them_work(
         # On a busy machine it goes on until there is something to check, but not for ever: what is
         # broken may never happen.
         while (passed := SYSTEM_CLOCK.monotonic() - begun) < seconds or (
-            passed < 10 * seconds and (kills < 3 or not is_enough(folder))
+            passed < 40 * seconds and (kills < 3 or not is_enough(folder))
         ):
             victim = chance.choice(workers)
             # Few die while they are still starting, most in the middle of their work.

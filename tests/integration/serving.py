@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -98,6 +98,15 @@ class Serving:
             autocommit=True,
             **options,  # type: ignore[arg-type]
         )
+
+    @contextlib.contextmanager
+    def history_kept(self) -> Iterator[psycopg.Connection]:
+        """A transaction that holds its time: from there on all can be read AS OF, however late."""
+        with self.connect() as holder:
+            holder.execute("SET idle_in_transaction_session_timeout = 0")
+            holder.execute("BEGIN")
+            holder.execute("SELECT 1")
+            yield holder
 
     @property
     def http(self) -> str:

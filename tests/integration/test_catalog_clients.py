@@ -47,7 +47,7 @@ def test_psql_lists_everything(server: Serving):
             [program("psql"), "-X", "-A", "-v", "ON_ERROR_STOP=1", address, "-c", command],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
         assert "ERROR" not in done.stderr, command

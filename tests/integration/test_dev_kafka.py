@@ -20,6 +20,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
+from serving import DEADLINE
 
 from services import KafkaServer
 from tidemark.dev.kafka import Broker
@@ -37,7 +38,7 @@ ORDER = json.dumps(
 def tidemark(*arguments: str | Path, given: str = "", check: bool = True) -> str:
     command = [sys.executable, "-m", "tidemark.cli", *map(str, arguments)]
     done = subprocess.run(
-        command, input=given, capture_output=True, text=True, timeout=120, check=False
+        command, input=given, capture_output=True, text=True, timeout=DEADLINE, check=False
     )
     assert not check or done.returncode == 0, done.stderr
     return done.stdout if check else f"{done.returncode}: {done.stderr}"
@@ -56,7 +57,7 @@ def consumer(settings: dict[str, str]) -> Iterator[Consumer]:
 def consume(settings: dict[str, str], topic: str, count: int) -> list[Message]:
     with consumer(settings) as reading:
         reading.subscribe([topic])
-        found = reading.consume(count, timeout=30)
+        found = reading.consume(count, timeout=DEADLINE)
     assert all(message.error() is None for message in found)
     return found
 
@@ -132,7 +133,7 @@ def test_spark_writes_and_streams(kafka: KafkaServer, spark: SparkSession) -> No
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(int(DEADLINE))
     found = spark.sql("select cast(cast(value as string) as long) as n from both_ways").collect()
     spark.catalog.dropTempView("both_ways")
     assert sorted(row.n for row in found) == list(range(20))

@@ -19,14 +19,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from serving import Serving, eventually
+from serving import DEADLINE, Serving, eventually
 
 from docs_blocks import ANY, PAGES, ROOT, Block, agrees, blocks, cells
 from services import KafkaServer
 from tidemark.control import statements as s
 from tidemark.control.parse import parse, split
 
-PATIENCE = 120
+PATIENCE = DEADLINE
 _COPY_IN = re.compile(r"^COPY[^;]*FROM STDIN[^;]*;\n(?P<rows>.*?)^\\\.$", re.M | re.S | re.I)
 _RUN = [page for page in PAGES if any(block.is_code for block in blocks(page))]
 

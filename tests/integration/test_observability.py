@@ -110,8 +110,8 @@ def test_a_moved_default_is_every_new_sessions_own(server: Serving, connection: 
 
 
 def test_one_session_too_many_is_refused(server: Serving, connection: psycopg.Connection):
-    ((there,),) = rows(connection, "SELECT count(*) FROM mz_internal.mz_sessions")
-    connection.execute(f"ALTER SYSTEM SET max_connections = {there}")
+    # This one is there; who has just left may be counted for a moment.
+    connection.execute("ALTER SYSTEM SET max_connections = 1")
     try:
         with pytest.raises(psycopg.OperationalError, match="too many clients"):
             server.connect()

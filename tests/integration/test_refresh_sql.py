@@ -26,10 +26,11 @@ def test_every_refresh_is_the_query_as_of_then(server: Serving, table: psycopg.C
         "CREATE MATERIALIZED VIEW rfe_v WITH (REFRESH EVERY '2 seconds'"
         " ALIGNED TO '2020-01-01 00:00:01') AS SELECT count(*) AS n FROM rfe_t"
     )
-    # Complete up to here; the next refreshes are to come.
-    begin = table.execute("SELECT mz_now() FROM rfe_v").fetchone()[0]  # type: ignore[index]
-    end = begin + 4 * EVERY_MS
-    with server.connect() as reader, server.connect() as watcher:
+    table.execute("SELECT * FROM rfe_v")
+    with server.history_kept(), server.connect() as reader, server.connect() as watcher:
+        # Complete up to here; the next refreshes are to come.
+        begin = table.execute("SELECT mz_now() FROM rfe_v").fetchone()[0]  # type: ignore[index]
+        end = begin + 4 * EVERY_MS
         changes = _Subscription(watcher, f"SUBSCRIBE rfe_t AS OF {begin} UP TO {end}")
         shown = _Subscription(reader, f"SUBSCRIBE rfe_v AS OF {begin} UP TO {end}")
         for k in range(1, 60):

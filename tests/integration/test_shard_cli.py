@@ -87,7 +87,7 @@ def own(tmp_path: Path) -> Iterator[tuple[Path, PersistClient]]:
 
 def tidemark(*words: object, code: int | None = 0) -> subprocess.CompletedProcess[str]:
     """The program as a process of its own."""
-    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=240)
     assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done

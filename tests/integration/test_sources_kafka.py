@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
+from serving import DEADLINE, eventually
 
 from kafka_child import ingestion, on_topic, open_client
 from kafka_histories import random_message
@@ -33,7 +34,7 @@ def topic() -> str:
     return f"t-{uuid4().hex[:8]}"
 
 
-def step_until(running: Ingestion, done: Callable[[], bool], seconds: float = 60) -> None:
+def step_until(running: Ingestion, done: Callable[[], bool], seconds: float = DEADLINE) -> None:
     deadline = time.monotonic() + seconds
     while True:
         running.step()
@@ -195,6 +196,7 @@ def test_topics_that_lost_messages(
     assert [row["amount"] for row in rows(client)] == [1]
     for future in admin.delete_topics([topic]).values():
         future.result(30)
+    eventually("an end of the topic", lambda: topic not in kafka.broker.topics())
     time.sleep(1.0)
     with pytest.raises(TopicLost, match="does not exist"):
         running.step()

@@ -126,7 +126,7 @@ facts["written"] = summary(read("even"))
 stream = spark.readStream.format("tidemark").options(**where, shard="s", updates="true", name="r")
 copy = stream.load().drop("_time").writeStream.format("tidemark")
 copy = copy.options(**where, shard="copy", name="copy", checkpointLocation=rest[0])
-copy.trigger(availableNow=True).start().awaitTermination(120)
+copy.trigger(availableNow=True).start().awaitTermination(400)
 facts["streamed"] = summary(read("copy"))
 
 facts["executors"] = len(spark.sparkContext.statusTracker().getExecutorInfos()) - 1

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from serving import eventually
+from serving import DEADLINE, eventually
 from typer.testing import CliRunner, Result
 
 from tidemark.cli import app
@@ -178,7 +178,7 @@ def test_run_once_follow_kill_and_run_again(inputs: Inputs, spark: SparkSession,
     try:
         stopped.wait_for(f"complete to [{inputs.time + 1}]")
         stopped.process.send_signal(signal.SIGINT)
-        shown, _ = stopped.process.communicate(timeout=60)
+        shown, _ = stopped.process.communicate(timeout=DEADLINE)
     finally:
         stopped.process.kill()
     assert stopped.process.returncode == 0, stopped._said.read_text()

@@ -44,7 +44,7 @@ def stores(folder: Path) -> PersistClient:
 
 def test_the_real_program(data: Path):
     done = subprocess.run(
-        [PROGRAM, "doctor", "--data", data, "--json"], capture_output=True, text=True, timeout=60
+        [PROGRAM, "doctor", "--data", data, "--json"], capture_output=True, text=True, timeout=240
     )
     found = json.loads(done.stdout)
     assert done.returncode == (0 if found["healthy"] else 1)
@@ -54,7 +54,7 @@ def test_the_real_program(data: Path):
     assert checks["blob"]["status"] == checks["consensus"]["status"] == "ok"
     assert all(check["status"] == "ok" or check["fix"] for check in found["checks"])
     assert not any("\n" in check["detail"] for check in found["checks"])
-    shown = subprocess.run([PROGRAM, "doctor"], capture_output=True, text=True, timeout=60).stdout
+    shown = subprocess.run([PROGRAM, "doctor"], capture_output=True, text=True, timeout=240).stdout
     assert "what to do" in shown
 
 

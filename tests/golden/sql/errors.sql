@@ -106,7 +106,7 @@ SELECT k FROM er_t WHERE k = 'one';
 SELECT k FROM er_t WHERE t = 1;
 SELECT day > 5 FROM er_t;
 SELECT 'abc'::int;
-SELECT t::int FROM er_t;
+SELECT t::int FROM er_t WHERE k = 1;
 SELECT sum(t) FROM er_t;
 INSERT INTO er_t VALUES ('x');
 INSERT INTO er_t (k, v) VALUES (3, 'x');

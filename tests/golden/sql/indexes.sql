@@ -224,7 +224,7 @@ SHOW max_result_size;
 SET max_result_size = '100 bytes';
 SET max_result_size = '20B';
 SELECT * FROM ix_t;
-SELECT k FROM ix_t LIMIT 1;
+SELECT k FROM ix_t ORDER BY k LIMIT 1;
 SELECT a.k, b.k FROM ix_t a, ix_t b;
 RESET max_result_size;
 SELECT a.k, b.k FROM ix_t a, ix_t b ORDER BY 1, 2;

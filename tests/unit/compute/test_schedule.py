@@ -16,7 +16,7 @@ from tidemark.frontier import Frontier
 from tidemark.persist import MemBlob, MemConsensus, PersistClient
 
 ROWS = pa.schema([("a", pa.int64())])
-SOON = 20.0
+SOON = 120.0
 
 
 class NoSpark:

@@ -22,7 +22,7 @@ def failing(error: Exception) -> tuple[Worker, list[dict]]:
 
     with structlog.testing.capture_logs() as logged:
         worker = Worker("w", body, secrets=("hunter2", ""))
-        assert recovered.wait(30)
+        assert recovered.wait(120)
         worker.stop()
     return worker, logged
 

@@ -17,6 +17,6 @@ class Heard:
             self.keys.append(key)
             self._came.notify_all()
 
-    def wait(self, key: str | None, *, seconds: float = 20) -> bool:
+    def wait(self, key: str | None, *, seconds: float = 120) -> bool:
         with self._came:
             return self._came.wait_for(lambda: key in self.keys, seconds)

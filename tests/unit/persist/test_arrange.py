@@ -302,7 +302,7 @@ class TestABaseThatIsMadeAside:
         self.go, new_base = Event(), Arrangement._new_base
 
         def waiting(arrangement, merging):
-            self.go.wait(30)
+            self.go.wait(240)
             return new_base(arrangement, merging)
 
         monkeypatch.setattr(Arrangement, "_new_base", waiting)

@@ -379,7 +379,7 @@ def test_background_maintenance_compacts_what_this_process_writes(tmp_path: Path
 
 def test_the_heartbeat_keeps_leases_alive(open_client: Open):
     """A lease much shorter than the test, which only ends when its owner lets go of it."""
-    client, other = open_client(lease_ms=2_000), open_client()
+    client, other = open_client(lease_ms=6_000), open_client()
     append(client.open_writer("s", schema=SCHEMA), "a")
     with client.open_reader("s").lease(0) as lease:
         (first,) = (hold.expires_ms for hold in other.state("s").holds.values())

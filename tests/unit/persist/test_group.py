@@ -25,7 +25,7 @@ class Work:
         self.batches.append([*items])
         self.begun.set()
         if len(self.batches) == 1:
-            assert self.go.wait(20)
+            assert self.go.wait(120)
         if -1 in items:
             raise Determinate("no negative numbers")
         if -2 in items:
@@ -49,7 +49,7 @@ def test_those_who_wait_are_done_together():
     work = Work()
     with ThreadPoolExecutor(6) as pool:
         first = pool.submit(work.group.do, 10)
-        assert work.begun.wait(20)
+        assert work.begun.wait(120)
         rest = [pool.submit(work.group.do, n) for n in range(5)]
         work.queued(5)
         work.go.set()
@@ -63,7 +63,7 @@ def test_a_round_has_its_limit(monkeypatch: pytest.MonkeyPatch):
     work = Work()
     with ThreadPoolExecutor(6) as pool:
         first = pool.submit(work.group.do, 10)
-        assert work.begun.wait(20)
+        assert work.begun.wait(120)
         rest = [pool.submit(work.group.do, n) for n in range(5)]
         work.queued(5)
         work.go.set()
@@ -77,7 +77,7 @@ def test_an_error_is_everyones_and_the_next_round_goes_on(item: int, error: type
     work = Work()
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(work.group.do, 10)
-        assert work.begun.wait(20)
+        assert work.begun.wait(120)
         rest = [pool.submit(work.group.do, n) for n in (1, item, 2)]
         work.queued(3)
         work.go.set()
@@ -93,7 +93,7 @@ def test_one_who_leaves_the_queue_passes_its_turn_on():
     work = Work()
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(work.group.do, 10)
-        assert work.begun.wait(20)
+        assert work.begun.wait(120)
         gone = groups._Seat(5)  # As if its thread had been interrupted at the gate.
         gone.gate = threading.Lock()
         gone.gate.acquire()
@@ -102,7 +102,7 @@ def test_one_who_leaves_the_queue_passes_its_turn_on():
         work.queued(2)
         work.go.set()
         assert first.result() == 100
-        assert gone.gate.acquire(timeout=20)
+        assert gone.gate.acquire(timeout=120)
         assert gone.leads
         work.group._leave(gone)
         assert other.result() == 4

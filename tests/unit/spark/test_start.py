@@ -22,5 +22,5 @@ def test_an_archive_that_is_no_use_is_passed_over_in_silence(tmp_path: Path) -> 
     archive = tmp_path / "classes.jsa"
     archive.write_bytes(b"garbage" * 1_000)
     command = [sys.executable, "-c", START, str(archive)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")

@@ -16,7 +16,7 @@ from tidemark.persist import PersistClient, as_updates
 from tidemark.region import pass_through
 
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
-DEADLINE = 120
+DEADLINE = 240
 
 
 class Place:
