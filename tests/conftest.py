@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,10 @@ __all__ = [
     "spark_cluster",
     "tiny_disk",
 ]
+
+# Of this process's JVM and of those of the servers that it starts: hardly one of them lives long
+# enough to earn back what its optimising compiler costs.
+os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(autouse=True)

@@ -108,6 +108,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             pattern=r"(?i)^\d+[kmgt]b?$",
         ),
     ] = "2g"
+    java_options: (
+        Annotated[
+            str, _is("More options of a replica's JVM, last of all.", "words as in -XX:+UseZGC")
+        ]
+        | None
+    ) = None
     index_memory: Annotated[
         str,
         _is(
@@ -213,8 +219,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 INHERITED = (
-    "driver-memory index-memory log-format log-level spark-log spark-ui s3a-jars kafka-jars".split()
-)
+    "driver-memory java-options index-memory log-format log-level spark-log spark-ui s3a-jars"
+    " kafka-jars"
+).split()
 """What replicas read from the environment that they inherit; the server puts it there."""
 
 _FILES = ("passwords", "tls-cert", "tls-key")

@@ -9,6 +9,7 @@ settings for its size. Sessions have their own temporary views, so nothing is sh
                 spark://host:port             a standalone cluster (docs/operations.md, "Spark")
     blob        s3://bucket/prefix?endpoint=  whose parts Spark reads as s3a://bucket/prefix/part
     TIDEMARK_DRIVER_MEMORY  2g                heap of this process's JVM
+    TIDEMARK_JAVA_OPTIONS                     more options of it
     TIDEMARK_S3A_JARS       <environment>/s3a where the jars for s3a:// are
     TIDEMARK_KAFKA_JARS     <environment>/kafka-spark where the jars for Kafka and Avro are
                             <environment>/spark-classes.jsa is what a JVM starts quickly with
@@ -190,7 +191,8 @@ def start_spark(
             ("spark.driver.maxResultSize", "0"),
             (
                 "spark.driver.defaultJavaOptions",
-                f"{_log_options()} {STACK} {AVRO_LIMIT} {java_options or _archive_options()}",
+                f"{_log_options()} {STACK} {AVRO_LIMIT} {java_options or _archive_options()} "
+                + os.environ.get("TIDEMARK_JAVA_OPTIONS", ""),
             ),
             ("spark.executor.defaultJavaOptions", f"{STACK} {AVRO_LIMIT}"),
             ("spark.scheduler.mode", "FAIR"),
