@@ -61,7 +61,7 @@ def _retained(cursor: Cursor) -> str:
 
 async def run(coordinator: Coordinator, statement: s.AlterObject, notice) -> Done:
     tag = Done(f"ALTER {statement.kind.upper()}")
-    item = coordinator.find(statement.name)
+    item = coordinator.catalog.find(statement.name)
     if item is None and statement.if_exists:
         notice(f'{statement.kind} "{".".join(statement.name)}" does not exist, skipping')
         return tag

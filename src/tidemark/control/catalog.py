@@ -223,7 +223,11 @@ class Catalog:
     def named(
         self, name: str, schema: str = hierarchy.SCHEMA, database: str = hierarchy.DATABASE
     ) -> Item | None:
-        return self._by_name.get((database, schema, name))
+        return self.find((database, schema, name))
+
+    def find(self, parts: tuple[str, ...]) -> Item | None:
+        """By its full name (`names.py` finds that); what has none is not there."""
+        return self._by_name.get(parts) if len(parts) == 3 else None
 
     def region(self, account: str | None = None, region: str | None = None) -> RegionItem:
         """What these data are of: as they are named the first time, and for ever."""

@@ -35,7 +35,6 @@ from tidemark.control.catalog import (
     CLUSTER,
     RUNNING,
     STORAGE_SHARD,
-    TIMELESS,
     UNREADABLE,
     Catalog,
     ClusterItem,
@@ -44,11 +43,12 @@ from tidemark.control.catalog import (
     missing,
 )
 from tidemark.control.clusters import Cluster, Clusters
-from tidemark.control.hierarchy import DATABASE, no_schema, one_database, two_databases
+from tidemark.control.hierarchy import DATABASE, one_database
 from tidemark.control.history import claim, let_go
 from tidemark.control.lookups import LookUps
 from tidemark.control.observed import Observed, Seen
 from tidemark.control.pg.engine import Engine
+from tidemark.control.placing import check_beside, check_free, check_there, put, replaced
 from tidemark.control.recency import Recency
 from tidemark.control.replica import Place
 from tidemark.control.secrets import FOLDER as SECRETS
@@ -190,17 +190,10 @@ class Coordinator:
         return item
 
     def item(self, parts: tuple[str, ...]) -> Item:
-        found = self.find(parts)
+        found = self.catalog.find(parts)
         if found is None:
             raise missing(parts, self.catalog.items.values(), BY_NAME.keys())
         return found
-
-    def find(self, parts: tuple[str, ...]) -> Item | None:
-        """By its full name (`names.py` finds that); what has none is not there."""
-        if len(parts) != 3:
-            return None
-        database, schema, name = parts
-        return self.catalog.named(name, schema, database)
 
     # Reading.
 
@@ -376,10 +369,10 @@ class Coordinator:
     ) -> Item:
         """A table, or whatever else has its rows by commits."""
         async with self._ddl:
-            self._check_free(name)
+            check_free(self.catalog, name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item = self._placed(self._put(make(id_, name[-1]), name), cluster)
-            self._check_there(item.depends)
+            item = self._placed(put(self.catalog, make(id_, name[-1]), name), cluster)
+            check_there(self.catalog, item.depends)
             schema = arrow_schema(item.columns)
             timeline = self.timelines[item.database]
             readable = await timeline.run(timeline.tables.create, item.shard, schema)
@@ -389,9 +382,9 @@ class Coordinator:
 
     async def create_secret(self, name: tuple[str, ...], value: str, make) -> None:
         async with self._ddl:
-            self._check_free(name)
+            check_free(self.catalog, name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item = self._put(make(id_, name[-1]), name)
+            item = put(self.catalog, make(id_, name[-1]), name)
             if any(
                 i.kind == "secret" and i.shown == item.shown for i in self.catalog.items.values()
             ):
@@ -402,25 +395,25 @@ class Coordinator:
     async def alter_secret(self, item: Item, value: str) -> None:
         """Whoever needs it takes it up within seconds, without being asked."""
         async with self._ddl:
-            self._check_there((item.id,))
+            check_there(self.catalog, (item.id,))
             await asyncio.to_thread(self.secrets.write, item.shown, value)
 
     async def create_connection(self, name: tuple[str, ...], make) -> None:
         async with self._ddl:
-            self._check_free(name)
+            check_free(self.catalog, name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item = self._put(make(id_, name[-1]), name)
-            self._check_there(item.depends)
+            item = put(self.catalog, make(id_, name[-1]), name)
+            check_there(self.catalog, item.depends)
             await self._add(item)
 
     async def create_index(
         self, name: tuple[str, ...], make, *, cluster: str | None = None
     ) -> None:
         async with self._ddl:
-            self._check_free(name)
+            check_free(self.catalog, name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item = self._placed(self._put(make(id_, name[-1]), name), cluster)
-            self._check_there(item.depends)
+            item = self._placed(put(self.catalog, make(id_, name[-1]), name), cluster)
+            check_there(self.catalog, item.depends)
             await self._add(item)
             await self._configure()
 
@@ -429,14 +422,14 @@ class Coordinator:
     ) -> None:
         async with self._ddl:
             for name in names:
-                self._check_free(name)
+                check_free(self.catalog, name)
             if twice := [name for name in names if names.count(name) > 1]:
                 raise SqlError(f'relation "{twice[0][-1]}" would be there twice', sqlstate="42P07")
             ids = await self.timeline.run(self.catalog.next_ids, len(names))
             items, source = make(ids)
             pairs = zip(items, names, strict=True)
-            items = [self._placed(self._put(item, name), cluster) for item, name in pairs]
-            self._check_there(items[0].depends)
+            items = [self._placed(put(self.catalog, item, name), cluster) for item, name in pairs]
+            check_there(self.catalog, items[0].depends)
             await self.timeline.run(self.storage.create_source, source)
             await self._add(*items)
             await self._configure()
@@ -444,10 +437,12 @@ class Coordinator:
     async def create_view(self, name: tuple[str, ...], make, *, or_replace: bool) -> None:
         async with self._ddl:
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item = self._put(make(id_, name[-1]), name)
-            replaced = self._replaced(name, item) if or_replace else self._check_free(name)
-            self._check_there(item.depends)
-            await self._add(item, instead_of=replaced)
+            item = put(self.catalog, make(id_, name[-1]), name)
+            before = (
+                replaced(self.catalog, name, item) if or_replace else check_free(self.catalog, name)
+            )
+            check_there(self.catalog, item.depends)
+            await self._add(item, instead_of=before)
 
     async def create_materialized_view(
         self,
@@ -462,9 +457,11 @@ class Coordinator:
         """`refresh` says when the view changes, if not at once, given the time it begins."""
         async with self._ddl:
             (id_,) = await self.timeline.run(self.catalog.next_ids)
-            item = self._placed(self._put(make(id_, name[-1]), name), cluster)
-            replaced = self._replaced(name, item) if or_replace else self._check_free(name)
-            self._check_there(item.depends)
+            item = self._placed(put(self.catalog, make(id_, name[-1]), name), cluster)
+            before = (
+                replaced(self.catalog, name, item) if or_replace else check_free(self.catalog, name)
+            )
+            check_there(self.catalog, item.depends)
             shards = self.shards_of(plan)
             if len(shards) < len(collections_of(plan)):
                 raise Unsupported(
@@ -475,15 +472,15 @@ class Coordinator:
             together = [each for each in self._maintained() if each.cluster == item.cluster]
             known = {k: v for each in together for k, v in each.owners.items()}
             owners = owners_of(id_, plan, known)
-            if replaced is not None and replaced.cluster == item.cluster:
-                assert replaced.plan is not None
-                owners |= inherited(plan, replaced.id, replaced.plan, replaced.owners)
+            if before is not None and before.cluster == item.cluster:
+                assert before.plan is not None
+                owners |= inherited(plan, before.id, before.plan, before.owners)
             # A fragment that runs already is read where it is, so it counts as an input.
-            there = [
+            beside = [
                 *shards_between(id_, plan, owners).values(),
                 *state_shards(id_, plan, owners),
             ]
-            shared = [shard for shard in there if self.client.state(shard).upper.time]
+            shared = [shard for shard in beside if self.client.state(shard).upper.time]
             claimed = [*shards.values(), *shared]
             timeline = self.timelines[item.database]
             as_of = await timeline.run(self._claim, holder_of(id_), claimed, timeline)
@@ -495,11 +492,11 @@ class Coordinator:
                 await self.timeline.run(self._hold_at, holder_of(id_), claimed, first)
                 begin = first
             await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(begin))
-            await self._add(item, instead_of=replaced)
-            orphans = self._without_inputs([replaced.id] if replaced is not None else [])
+            await self._add(item, instead_of=before)
+            orphans = self._without_inputs([before.id] if before is not None else [])
             await self._configure()
-            if replaced is not None:
-                await self._forget_all([*orphans, replaced])
+            if before is not None:
+                await self._forget_all([*orphans, before])
 
     @asynccontextmanager
     async def transient_view(self, plan: Plan, as_of: int, *, cluster: str) -> AsyncIterator[Item]:
@@ -575,16 +572,16 @@ class Coordinator:
         cluster: str | None = None,
     ) -> None:
         async with self._ddl:
-            self._check_free(name)
-            self._check_there(depends)
-            self._check_beside(name[0], depends)
+            check_free(self.catalog, name)
+            check_there(self.catalog, depends)
+            check_beside(self.catalog, name[0], depends)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
             # Other regions may write to the same brokers, and have a sink of that id, too.
             own = f"{id_}-{uuid4().hex[:12]}"
             timeline = self.timelines[name[0]]
             as_of = await timeline.run(self._claim, sink_holder(own), [shard], timeline)
             item, sink = make(id_, name[-1], own, as_of)
-            item = self._placed(self._put(item, name), cluster)
+            item = self._placed(put(self.catalog, item, name), cluster)
             await self.timeline.run(self.storage.create_sink, sink)
             await self._add(item)
             await self._configure()
@@ -711,51 +708,6 @@ class Coordinator:
 
     def _sweep(self) -> None:
         sweep(self.client, self.catalog, self.storage, self._kept())
-
-    def _put(self, item: Item, name: tuple[str, ...]) -> Item:
-        """Where its full name says, beside all that it reads: data do not cross databases."""
-        database, schema, _ = name
-        self._check_beside(database, item.depends)
-        return msgspec.structs.replace(item, database=database, schema=schema)
-
-    def _check_beside(self, database: str, ids: tuple[str, ...]) -> None:
-        for id_ in ids:
-            needed = self.catalog.items.get(id_)
-            if needed is not None and needed.kind not in TIMELESS and needed.database != database:
-                raise two_databases(database, needed.database)
-
-    def _check_free(self, name: tuple[str, ...]) -> None:
-        """The name, and the schema that it is in, which may have been dropped meanwhile."""
-        if name[:2] not in self.catalog.schemas:
-            raise no_schema(".".join(name[:2]))
-        if (found := self.find(name)) is not None:
-            raise exists(found)
-
-    def _replaced(self, name: tuple[str, ...], item: Item) -> Item | None:
-        """What is there under that name, if `item` may be put in its place."""
-        found = self.find(name)
-        if found is None:
-            return self._check_free(name)
-        if found.kind != item.kind:
-            raise SqlError(
-                f'"{found.name}" is a {found.kind.replace("-", " ")},'
-                f" not a {item.kind.replace('-', ' ')}",
-                sqlstate="42809",
-            )
-        if found.id in item.depends:
-            raise SqlError(f'"{found.name}" cannot be replaced by what reads it', sqlstate="42P17")
-        if readers := sorted(each.shown for each in self.catalog.dependents(found.id)):
-            raise SqlError(
-                f"cannot replace {found.shown} because other objects depend on it:"
-                f" {', '.join(readers)}",
-                hint="drop them first, or create this one under another name",
-                sqlstate="2BP01",
-            )
-        return found
-
-    def _check_there(self, ids: tuple[str, ...]) -> None:
-        if any(id_ not in self.catalog.items for id_ in ids):
-            raise SqlError("something that this needs was dropped meanwhile", sqlstate="42P01")
 
     def _claim(self, holder: str, shards: list[str], timeline: Timeline | None = None) -> int:
         return claim(self.client, holder, shards, now=(timeline or self.timeline).read_ts)

@@ -95,7 +95,7 @@ async def run(session: Session, statement: s.Statement) -> Done:
 
 async def _guarded(session: Session, statement, create, tag: str) -> Done:
     """IF NOT EXISTS turns "already exists" into a notice."""
-    found = session.coordinator.find(statement.name)
+    found = session.coordinator.catalog.find(statement.name)
     if statement.if_not_exists and found is not None:
         session.notice(f"{exists(found).message}, skipping")
         return Done(tag)
@@ -266,7 +266,7 @@ async def _drop(session: Session, statement: s.Drop) -> Done:
     coordinator = session.coordinator
     items = []
     for name in statement.names:
-        item = coordinator.find(name)
+        item = coordinator.catalog.find(name)
         if item is None:
             if not statement.if_exists:
                 raise SqlError(

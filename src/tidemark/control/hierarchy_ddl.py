@@ -232,7 +232,7 @@ def _not_empty(kind: str, name: str, items: list[Item], hint: str) -> SqlError:
 
 async def _move_object(session: Session, statement: s.MoveObject) -> None:
     coordinator = session.coordinator
-    item = coordinator.find(statement.name)
+    item = coordinator.catalog.find(statement.name)
     if item is None:
         message = f'{statement.kind} "{".".join(statement.name)}" does not exist'
         if not statement.if_exists:
@@ -264,7 +264,7 @@ async def _move_object(session: Session, statement: s.MoveObject) -> None:
         else:
             moved |= {each.id: each for each in parts}
         for id_, new in moved.items():
-            there = coordinator.find(new.full_name)
+            there = coordinator.catalog.find(new.full_name)
             if there is not None and (there.id not in moved or id_ == item.id):
                 raise exists(there)
         await coordinator.timeline.run(coordinator.catalog.put, *_together(moved))

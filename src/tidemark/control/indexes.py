@@ -106,7 +106,7 @@ def free_name(coordinator: Coordinator, statement: s.CreateIndex, relation: Item
     middle = "_".join(statement.columns) or "primary"
     base, at = f"{relation.name}_{middle}_idx", 0
     where = relation.full_name[:2]
-    while coordinator.find((*where, found := f"{base}{at or ''}")) is not None:
+    while coordinator.catalog.find((*where, found := f"{base}{at or ''}")) is not None:
         at += 1
     return (*where, found)
 

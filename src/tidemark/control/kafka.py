@@ -290,7 +290,7 @@ def _check_answers(coordinator: Coordinator, target: KafkaTarget, topic: str) ->
 
 
 def _item(coordinator: Coordinator, name: s.Name, kind: str) -> Item:
-    found = coordinator.find(name)
+    found = coordinator.catalog.find(name)
     if found is None:
         raise SqlError(
             f'{kind} "{".".join(name)}" does not exist',

@@ -50,7 +50,7 @@ def webhook_notices(
 ) -> Iterator[tuple[str, str | None]]:
     """Where to post to, and that anybody may, if that is so and not what it is elsewhere here."""
     webhooks = coordinator.webhooks
-    item = coordinator.find(statement.name)
+    item = coordinator.catalog.find(statement.name)
     if item is None or item.webhook is None:
         return
     if webhooks.url is None:
@@ -81,7 +81,7 @@ def _check(
 
 
 def _secret(coordinator: Coordinator, name: s.Name) -> Item:
-    found = coordinator.find(name)
+    found = coordinator.catalog.find(name)
     if found is None or found.kind != "secret":
         raise SqlError(
             f'secret "{".".join(name)}" does not exist',

@@ -62,7 +62,7 @@ class Webhooks:
 
     def named(self, database: str, schema: str, name: str) -> Item:
         """The source that an address means."""
-        found = self._coordinator.find((database, schema, name))
+        found = self._coordinator.catalog.find((database, schema, name))
         if found is None or found.webhook is None:
             raise SqlError(
                 f"there is no webhook {database}.{schema}.{name}",
