@@ -221,8 +221,8 @@ def test_the_registry_keeps_its_schemas(registry: str, tmp_path: Path) -> None:
 
 
 def test_lines_are_messages() -> None:
-    lines = [b"k\tv\n", b"k\t\n", b"v\n", b"a\tb\tc"]
+    lines = [b"k\tv\n", b"k\t\n", b"v\n", b"\n", b"a\tb\tc"]
     assert list(messages(lines, b"\t", tombstones=True)) == [
-        *((b"k", b"v"), (b"k", None), (None, b"v"), (b"a", b"b\tc")),
+        *((b"k", b"v"), (b"k", None), (None, b"v"), (None, None), (b"a", b"b\tc")),
     ]
     assert list(messages([b"k\t\n"], b"\t", tombstones=False)) == [(b"k", b"")]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,7 +35,8 @@ GUIDE = """
   [bold]{psql}[/bold]
   console: [bold]{http}/[/bold]
 
-  Three things to try, from another terminal:
+  Three things to try, from another terminal. While the table below says that something starts or
+  hydrates, queries of it wait:
 
   [bold]1. Change a table and watch a view.[/bold] Accounts 0, 1 and 2 belong together, and so do 3 and 4;
      whoever bids on an auction of the own ring is suspicious, for a minute. Join the two rings:
@@ -97,8 +98,7 @@ async def _run(options: Options, console: Console, setup: tuple[str, ...]) -> No
     def ready(at: Ready) -> None:
         python, data = _short(Path(sys.executable)), _short(options.data)
         guide = GUIDE.format(psql=at.psql, http=at.http, python=python, data=data)
-        console.print(guide, soft_wrap=True)
-        tasks.append(asyncio.create_task(_show(at, console, setup)))
+        tasks.append(asyncio.create_task(_show(at, console, setup, guide)))
 
     try:
         await serve(options, ready)
@@ -110,12 +110,12 @@ async def _run(options: Options, console: Console, setup: tuple[str, ...]) -> No
                 console.print(f"[red]{result}[/red]")
 
 
-async def _show(at: Ready, console: Console, setup: tuple[str, ...]) -> None:
-    """Set the auction up beside the table that shows how it comes to life."""
+async def _show(at: Ready, console: Console, setup: tuple[str, ...], guide: str) -> None:
+    """Set the auction up, say what to try, and keep showing how it comes to life."""
 
-    async def set_up() -> None:
+    async def tried(step: Coroutine[object, object, None]) -> None:
         try:
-            await _set_up(at, setup)
+            await step
         except psycopg.Error as error:
             console.print(f"[red]the auction was not set up: {escape(str(error))}[/red]")
 
@@ -124,36 +124,47 @@ async def _show(at: Ready, console: Console, setup: tuple[str, ...]) -> None:
             show(overview(at.coordinator))
             await asyncio.sleep(every)
 
-    setting_up = asyncio.create_task(set_up())
-
+    await tried(_set_up(at, setup))
+    console.print(guide, soft_wrap=True)  # What it names is there now.
+    setting_clock = asyncio.create_task(tried(_set_clock(at)))
     try:
         if not console.is_terminal:
             await watch(console.print, 5 * REFRESH)
         with Live(console=console, auto_refresh=False) as live:
             await watch(lambda table: live.update(table, refresh=True), REFRESH)
     finally:
-        setting_up.cancel()
+        setting_clock.cancel()
 
 
 async def _set_up(at: Ready, setup: tuple[str, ...]) -> None:
-    """What a visitor could type: every statement is harmless where it was run before."""
-    connection = await psycopg.AsyncConnection.connect(
-        host=at.host, port=at.port, user="tidemark", dbname="tidemark", autocommit=True
-    )
-    async with connection:
+    """What a visitor could type: every statement is harmless where it was run before.
+
+    None of them waits for a replica, which has only begun to start.
+    """
+    async with await _connected(at) as connection:
         for sql in (*setup, *auction.OWN_TABLES):
             await connection.execute(sql.encode())
-        if not await _number(connection, "SELECT count(*) FROM clock"):
+        if not await _number(connection, "SELECT count(*) FROM mz_materialized_views"):
             await connection.execute(auction.FIRST_LINKS.encode())
         for name in auction.VIEWS:
             await connection.execute(auction.create_view(name).encode())
-        # The generator stood still while the demo did, so this is another with each start.
+
+
+async def _set_clock(at: Ready) -> None:
+    """The generator stood still while the demo did, so this is another time with each start."""
+    async with await _connected(at) as connection:
         while (newest := await _number(connection, auction.NEWEST_BID)) is None:
             await asyncio.sleep(REFRESH)
         behind = SYSTEM_CLOCK.now_ms() // 1000 - newest
         async with connection.transaction():
             await connection.execute("DELETE FROM clock")
             await connection.execute("INSERT INTO clock VALUES (%s)", (behind,))
+
+
+async def _connected(at: Ready) -> psycopg.AsyncConnection:
+    return await psycopg.AsyncConnection.connect(
+        host=at.host, port=at.port, user="tidemark", dbname="tidemark", autocommit=True
+    )
 
 
 async def _number(connection: psycopg.AsyncConnection, sql: str) -> int | None:

@@ -98,7 +98,8 @@ def produce(
     file: Annotated[Path | None, typer.Option(help="Lines of this instead of stdin.")] = None,
     key_separator: Annotated[str, typer.Option(help="Between key and value.")] = "\t",
     tombstones: Annotated[
-        bool, typer.Option("--tombstones", help="A key with an empty value deletes the key.")
+        bool,
+        typer.Option("--tombstones", help="What has an empty value has none: it deletes its key."),
     ] = False,
 ) -> None:
     """Send lines as messages, `key<TAB>value` or just `value`; returns when all are stored."""
@@ -112,7 +113,7 @@ def produce(
         with open(file, "rb") if file else sys.stdin.buffer as lines:
             given = messages(lines, key_separator.encode(), tombstones=tombstones)
             count = send(broker, topic, given)
-        print(f"{count} messages")
+        print("1 message" if count == 1 else f"{count} messages")
 
 
 @registry_app.command("up")

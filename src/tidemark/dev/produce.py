@@ -23,7 +23,8 @@ def messages(
     for line in lines:
         key, found, value = line.removesuffix(b"\n").partition(separator)
         if not found:
-            yield None, key
+            # With neither, it takes back what a source says of a message without a key.
+            yield None, None if tombstones and not key else key
         else:
             yield key, None if tombstones and not value else value
 

@@ -55,7 +55,7 @@ CREATE MATERIALIZED VIEW rf AS SELECT now() AS t, k FROM rf_a;
 ERROR:  now is not supported here: its value changes with time, so a view over it could not be kept
 LINE 1: CREATE MATERIALIZED VIEW rf AS SELECT now() AS t, k FROM rf_...
                                               ^
-HINT:  write the value as a literal, or keep it in a table
+HINT:  for rows that come and go with time, compare mz_now() in WHERE; else write the value as a literal, or keep it in a table
 
 CREATE MATERIALIZED VIEW rf AS SELECT name FROM mz_catalog.mz_objects;
 ----

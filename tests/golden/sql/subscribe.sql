@@ -208,7 +208,7 @@ HINT:  SELECT from it, again and again
 ERROR:  now is not supported here: its value changes with time, so a view over it could not be kept
 LINE 1: COPY (SUBSCRIBE (SELECT now() AS n, k FROM sb_t)) TO STDOUT;
                                 ^
-HINT:  write the value as a literal, or keep it in a table
+HINT:  for rows that come and go with time, compare mz_now() in WHERE; else write the value as a literal, or keep it in a table
 ERROR:  column "k" specified more than once
 ERROR:  sum(double precision) is not supported: it cannot be kept exactly as rows come and go
 LINE 1: COPY (SUBSCRIBE (SELECT sum(k::double precision) FROM sb_t))...

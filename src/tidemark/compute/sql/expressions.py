@@ -463,9 +463,12 @@ class Expressions:
                 raise misplaced()
             return MZ_NOW  # Of a query that is asked once: whoever runs it puts its time in.
         what = "changes with time" if name in CLOCK_FUNCTIONS else "depends on the session"
+        hint = "write the value as a literal, or keep it in a table"
+        if name in CLOCK_FUNCTIONS - {"random"}:
+            hint = "for rows that come and go with time, compare mz_now() in WHERE; else " + hint
         raise Unsupported(
             f"{name} is not supported here: its value {what}, so a view over it could not be kept",
-            hint="write the value as a literal, or keep it in a table",
+            hint=hint,
         )
 
     def _aggregate(self, name: str, nodes: list[exp.Expr], where: exp.Expr | None = None) -> Expr:

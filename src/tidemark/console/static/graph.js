@@ -52,7 +52,7 @@ function Doing({ node }) {
   return html`
     <span class="node-line">
       ${node.type === "source" || node.type === "sink" ? html`<${Status} word=${node.status} />` : html`<span class="dim">behind</span> <${Lag} object=${node} />`}
-      ${rates ? html`<span class="node-rate">${format.rate(rates.updates)}</span>` : node.rows !== null ? html`<span class="node-rate">${format.count(node.rows)} rows</span>` : null}
+      ${rates ? html`<span class="node-rate">${format.rate(rates.updates)}</span>` : node.rows !== null ? html`<span class="node-rate">${format.plural(node.rows, "row")}</span>` : null}
     </span>
     <span class="node-line dim">
       ${node.received ? `offset ${format.count(node.received.offset_committed)}` : node.upper ? html`to <span class="mono">${format.frontier(node.upper)}</span>` : ""}

@@ -1,11 +1,12 @@
 // One object, in tabs: what it is, its rows, its plan, what is wrong, its shards, its verdicts.
 import { html, useEffect, useState } from "/console/vendor/preact.js";
-import { ask } from "/console/api.js";
+import { ask, read } from "/console/api.js";
 import * as format from "/console/format.js";
 import { useLive } from "/console/live.js";
 import { lagsOf, shownName, sqlName } from "/console/model.js";
 import { Code, Empty, Facts, Lag, Loaded, Loading, ObjectLink, Problem, Sparkline, Status, Table, Tabs } from "/console/parts.js";
 import { Plan, planOf } from "/console/plan.js";
+import { cell, NUMERIC } from "/console/sql.js";
 import { Storage } from "/console/storage.js";
 import { useVerify, Verdicts } from "/console/verify.js";
 
@@ -149,17 +150,27 @@ function useOnce(look) {
 const FIRST = 100;
 
 function Rows({ object }) {
-  const live = useOnce(async () => (await ask({ rows: `SELECT * FROM ${sqlName(object)} LIMIT ${FIRST}` })).rows);
+  const live = useOnce(() => read(`SELECT * FROM ${sqlName(object)} LIMIT ${FIRST}`));
   const subscribe = `SUBSCRIBE ${sqlName(object)}`;
   return html`<div class="head"><p class="dim">At most ${FIRST} rows, as of now.</p>
       <p><button type="button" onClick=${live.again}>Read again</button> <a class="button" href=${`#/sql?run=1&q=${encodeURIComponent(subscribe)}`}>Watch it change</a></p></div>
-    <${Loaded} live=${live} what="rows">${(rows) =>
+    <${Loaded} live=${live} what="rows">${({ columns, rows }) =>
       rows.length
-        ? html`<${Table} label="Rows" rows=${rows} columns=${Object.keys(rows[0]).map((name) => ({ name, by: (row) => row[name], right: typeof rows[0][name] === "number", mono: true, cell: (row) => shown(row[name]) }))} />`
+        ? html`<${Table} label="Rows" rows=${rows} columns=${columns.map(shownColumn)} />`
         : html`<${Empty} title="No rows"><p>${shownName(object)} is empty.</p><//>`}<//>`;
 }
 
-const shown = (value) => (value === null ? html`<span class="dim">null</span>` : typeof value === "string" ? value : JSON.stringify(value));
+function shownColumn({ name, type_oid }, at) {
+  const isNumber = NUMERIC.has(type_oid);
+  const by = (row) => (isNumber && row[at] !== null ? orderOf(row[at]) : row[at]);
+  return { name, by, right: isNumber, mono: true, cell: (row) => cell(row[at]) };
+}
+
+// Good enough to sort by, not to show; NaN is the largest, as in SQL.
+function orderOf(text) {
+  const number = Number(text);
+  return Number.isNaN(number) ? Infinity : number;
+}
 
 function Explained({ object }) {
   const word = object.type === "view" ? "VIEW" : "MATERIALIZED VIEW";

@@ -14,7 +14,7 @@ export function Plan({ document: { plan, answered }, label = "Plan" }) {
   const [asText, setAsText] = useState(false);
   return html`<div class="plan">
     <div class="plan-head">
-      ${answered ? html`<p>${answered.map((line) => line.trim()).join(" ")}</p>` : html`<p></p>`}
+      ${answered ? html`<p>${answered[0]} ${answered.slice(1).map((line) => line.trim()).join("; ")}</p>` : html`<p></p>`}
       <button type="button" class="quiet" onClick=${() => setAsText(!asText)}>${asText ? "Drawn" : "As text"}</button>
     </div>
     ${asText

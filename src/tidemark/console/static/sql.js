@@ -192,7 +192,7 @@ function Shown({ result, number }) {
   </div>`;
 }
 
-const NUMERIC = new Set([20, 21, 23, 26, 700, 701, 1700]);
+export const NUMERIC = new Set([20, 21, 23, 26, 700, 701, 1700]);
 
 function Grid({ result, number }) {
   if (!result.rows.length) return html`<p class="none">${result.ms === null ? "…" : "No rows."}</p>`;
