@@ -60,6 +60,9 @@ log = structlog.get_logger("clusterd")
 ORPHANED_AFTER = 60.0
 """Seconds without a word from control after which a replica stops."""
 
+STOP_WITHIN = 25.0
+"""Seconds that it has to stop: a request that Spark never answers would hold it up for ever."""
+
 REAP_EVERY = 2.0
 """Seconds."""
 
@@ -319,11 +322,19 @@ def main(argv: list[str] | None = None) -> None:
         if SYSTEM_CLOCK.monotonic() - server.last_heard > ORPHANED_AFTER:
             log.warning("no word from control, stopping", seconds=ORPHANED_AFTER)
             break
+    giving_up = threading.Timer(STOP_WITHIN, _exit_anyway)
+    giving_up.daemon = True
+    giving_up.start()
     replica.stop()
     server.shutdown()
     client.close()
     stop_spark(spark)
     sys.exit(0)
+
+
+def _exit_anyway() -> None:
+    log.error("something does not end, stopping without it", seconds=STOP_WITHIN)
+    os._exit(70)
 
 
 def _write_private(path: Path, data: bytes) -> None:
