@@ -205,17 +205,23 @@ def _java(_: Place) -> list[Check]:
     return [Check("Java", "ok", f"{version}, {java}")]
 
 
-def _spark_on_s3(place: Place) -> list[Check]:
-    """The jars for s3a://, which only those need who keep their parts in S3."""
-    from tidemark.spark.session import s3a_jars
+def _spark_jars(place: Place) -> list[Check]:
+    """Which only those need who keep their parts in S3, or read Kafka."""
+    from tidemark.spark.session import kafka_jars, s3a_jars
 
-    name, jars = "Spark on S3", s3a_jars()
+    in_s3 = place.where is not None and place.where.blob.startswith("s3:")
+    return [
+        _jars("Spark on S3", s3a_jars(), "hadoop-aws", "s3a", needed=in_s3),
+        _jars("Spark and Kafka", kafka_jars(), "spark-sql-kafka", "kafka", needed=False),
+    ]
+
+
+def _jars(name: str, jars: list[Path], main: str, target: str, *, needed: bool) -> Check:
     if jars:
-        hadoop = next((jar.stem for jar in jars if jar.name.startswith("hadoop-aws")), "jars")
-        return [Check(name, "ok", f"{hadoop}, {jars[0].parent}")]
-    needed = place.where is not None and place.where.blob.startswith("s3:")
-    fix = "run `make s3a`, or name a folder of jars with TIDEMARK_S3A_JARS"
-    return [Check(name, "missing", "no jars for s3a://", fix, needed=needed)]
+        known = next((jar.stem for jar in jars if jar.name.startswith(main)), "jars")
+        return Check(name, "ok", f"{known}, {jars[0].parent}")
+    fix = f"run `make {target}`, or name a folder of jars with TIDEMARK_{target.upper()}_JARS"
+    return Check(name, "missing", f"no jars of {main}", fix, needed=needed)
 
 
 def _sqlite(_: Place) -> list[Check]:
@@ -450,7 +456,7 @@ CHECKS: tuple[Callable[[Place], list[Check]], ...] = (
     _python,
     _packages,
     _java,
-    _spark_on_s3,
+    _spark_jars,
     _sqlite,
     _memory,
     _ports,

@@ -323,15 +323,27 @@ def read_file(path: Path) -> dict[str, Given]:
     except tomllib.TOMLDecodeError as error:
         hint = 'it is TOML: a line is `http-port = 6876` or `data = "folder"`'
         raise InvalidUsage(f"{path}: {error}", hint=hint) from error
-    given = {}
+    given, wrong = {}, []
     for name, said in found.items():
-        if name not in FIELDS:
-            raise _unknown(path, name)
-        value = _converted(FIELDS[name], said, str(path), strict=True)
-        if isinstance(value, Path):
-            value = path.absolute().parent / value.expanduser()
-        given[name] = Given(value, str(path))
+        try:
+            given[name] = Given(_of_file(path, name, said), str(path))
+        except InvalidUsage as error:
+            wrong.append(error)
+    if len(wrong) > 1:
+        lines = [f"{each.message} ({each.hint})" if each.hint else each.message for each in wrong]
+        raise InvalidUsage("\n".join(lines))
+    if wrong:
+        raise wrong[0]
     return given
+
+
+def _of_file(path: Path, name: str, said: Any) -> Any:
+    if name not in FIELDS:
+        raise _unknown(path, name)
+    value = _converted(FIELDS[name], said, str(path), strict=True)
+    if isinstance(value, Path):
+        return path.absolute().parent / value.expanduser()
+    return value
 
 
 def misspelt(environment: Mapping[str, str] | None = None) -> list[str]:

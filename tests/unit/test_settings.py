@@ -102,6 +102,15 @@ def test_replicas_inherit_what_a_file_says(tmp_path: Path):
     assert found == {"TIDEMARK_DRIVER_MEMORY": "4g", "TIDEMARK_LOG_FORMAT": "json"}
 
 
+def test_all_mistakes_of_a_file_are_said_at_once(tmp_path: Path):
+    file = written(tmp_path, 'lissten = "h:1"\nhttp-port = "6876"\ntls = "allow"\n')
+    with pytest.raises(InvalidUsage) as caught:
+        resolve({}, file=file, environment={})
+    first, second = caught.value.message.splitlines()
+    assert "no setting 'lissten' (is listen meant?)" in first
+    assert "http-port takes a number from 0 to 65535, not '6876' (write it without" in second
+
+
 def test_tools_take_the_stores_of_the_settings_unless_they_are_told_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -61,6 +61,11 @@ _SQLSTATES = (
     ("requested length too large", "54000"),
 )
 
+WHICH_SOURCE = (
+    "a message of a source is not what its FORMAT says: mz_internal.mz_source_statuses tells which"
+    " source; the next good message of its key puts it right"
+)
+
 REMEMBERED = 1_000
 """Peeks that were cancelled before they came; more are forgotten."""
 
@@ -71,7 +76,8 @@ IDLE_SESSIONS = 4
 def data_error(message: str) -> DataError:
     """An error row's message as the error that a PostgreSQL client expects."""
     state = next((code for words, code in _SQLSTATES if words in message), "22000")
-    return DataError(message, sqlstate=state)
+    hint = WHICH_SOURCE if "Failed to decode" in message else None
+    return DataError(message, hint=hint, sqlstate=state)
 
 
 class Peeks:

@@ -31,6 +31,9 @@ PROBED = 20_000
 HEAP_SHARE = 16
 """A partition's rows may take one part in so many of the JVM's heap."""
 
+VERDICT_SECONDS = 60
+"""Spark says how a query ended as soon as its rows are sent, if it says so at all."""
+
 LESS = "ask for less with LIMIT or WHERE, SUBSCRIBE, read with the Spark data source"
 
 _ROW = "_row"
@@ -101,8 +104,7 @@ def _streamed(
             with _load_from_socket((port, secret), counting) as stream:  # pyright: ignore
                 batches = list(stream)
         finally:
-            with unwrap_spark_exception():
-                server.getResult()
+            _hear_out(server, frame)
     except (PySparkException, IndexError):
         # A query that was stopped, or that ended before it could be: some batches were let go.
         if not counting.exceeded:
@@ -111,6 +113,15 @@ def _streamed(
         raise too_large(max_bytes)
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     return pa.Table.from_batches(batches, batches[0].schema if batches else schema).cast(schema)
+
+
+def _hear_out(server: Any, frame: DataFrame) -> None:
+    """Raise what went wrong with a query whose rows have come. One that was cancelled may have
+    lost the thread that would say so."""
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    patience = jvm.scala.concurrent.duration.Duration.create(VERDICT_SECONDS, "seconds")
+    with unwrap_spark_exception():
+        server.getResult(patience)
 
 
 class _Counting(ArrowStreamSerializer):
