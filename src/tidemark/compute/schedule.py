@@ -209,20 +209,32 @@ class Schedule:
                 due.append((job, *found))
         # What needs no Spark first: it takes milliseconds.
         due.sort(key=lambda one: (one[1] != "progress", one[0].lower))
-        alone = sum(work == "progress" for _, work, _ in due) < TOGETHER
-        going: list[Future[None]] = []
-        for job, work, upper in due:
+        resting = sum(work == "progress" for _, work, _ in due)
+        waiting: list[Callable[[], None]] = []
+        for job, work, upper in due[:resting]:
+            self._start(job, work, upper, waiting.append)
+        going = self._go_on(waiting)
+        for job, work, upper in due[resting:]:
             if self._stopping:
                 return
-            if work == "progress" and alone:
-                self._start(job, work, upper, lambda run: run())
-            elif work == "progress":
-                self._start(job, work, upper, lambda run: going.append(self._goers.submit(run)))
-            elif work == "hydrate":
+            if work == "hydrate":
                 self._start(job, work, upper, self._hydrators.submit)
             elif self._has_room_for(job):
                 self._start(job, work, upper, self._maintainers.submit)
         wait(going)
+
+    def _go_on(self, steps: list[Callable[[], None]]) -> list[Future[None]]:
+        """Take these steps, here or by a few threads, of which each takes its share one by one."""
+
+        def take(share: list[Callable[[], None]]) -> None:
+            for step in share:
+                step()
+
+        if len(steps) < TOGETHER:
+            take(steps)
+            return []
+        shares = [steps[at::GOERS] for at in range(min(GOERS, len(steps)))]
+        return [self._goers.submit(take, share) for share in shares]
 
     def _due(self, job: Job, uppers: dict[str, Frontier]) -> tuple[Work, Frontier] | None:
         """What a view has to do, and up to where."""

@@ -289,8 +289,12 @@ class Sink:
 
     def _look_back(self) -> None:
         """Read back what is there. Where a log says how far that is, no more will come before."""
-        led = self.upper if self._follows else Frontier.MIN
-        self._write.read_back(self.writer.upper)
+        if not self._follows:
+            self._write.read_back(self.writer.upper)
+            return
+        # As far as the log is known: what is asked of the shard after that has all until then.
+        led = self._client.machine(self.shard_id).known().upper
+        self._write.read_back(self.writer.fetch_upper())
         self._write.persist = max(self._write.persist, led)
 
     def _batch(self, description: Description) -> tuple[pa.Table | Staged, int]:

@@ -229,6 +229,8 @@ def check_updates(shard_id: str, updates: pa.Table, schema: pa.Schema) -> None:
         raise InvalidUsage(
             f"shard {shard_id} takes updates of ({spelled(schema)}), got ({spelled(updates.schema)})"
         )
+    if not updates.num_rows:
+        return
     for name in (TIME, DIFF):
         if updates[name].null_count:
             raise InvalidUsage(f"shard {shard_id}: an update has no {name}")
