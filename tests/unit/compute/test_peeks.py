@@ -18,7 +18,7 @@ from tidemark.compute import index as indexing
 from tidemark.compute import peek as peeking
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.index import Indexes
-from tidemark.compute.peek import Peeks, run_peek
+from tidemark.compute.peek import Peeks, data_error, run_peek
 from tidemark.compute.peek_plan import asked_of, chosen_key, simple
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.protocol import IndexSpec, Peek
@@ -389,3 +389,8 @@ def test_an_arrangement_of_a_view_is_looked_up_in(
             way(asked("SELECT * FROM t WHERE k = 3", 1))
         assert raised.value.sqlstate == "22012"
     arrangements.release(kept, "view")
+
+
+def test_an_error_that_came_from_a_source_says_where_to_look():
+    assert "mz_source_statuses" in (data_error("value: Failed to decode JSON: [1").hint or "")
+    assert data_error("division by zero").hint is None
