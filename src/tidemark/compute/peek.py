@@ -63,7 +63,7 @@ _SQLSTATES = (
 
 WHICH_SOURCE = (
     "a message of a source is not what its FORMAT says: mz_internal.mz_source_statuses tells which"
-    " source; the next good message of its key puts it right"
+    " source"
 )
 
 REMEMBERED = 1_000
