@@ -237,6 +237,17 @@ def test_a_subscription_is_a_table_that_changes(served: Served, watched: Watched
     watched.sees("another session")
 
 
+def test_numbers_that_no_javascript_number_is(served: Served, watched: Watched):
+    with served.server.connect() as connection:
+        connection.execute("CREATE TABLE odd (n bigint, x double precision)")
+        connection.execute("INSERT INTO odd VALUES (9007199254740993, 'NaN')")
+        of_odd = "SELECT id FROM mz_objects WHERE name = 'odd'"
+        served.ids["odd"] = (connection.execute(of_odd).fetchone() or ("",))[0]
+    page = watched.go(served.page_of("odd", "rows"))
+    row = page.get_by_role("region", name="Rows").locator("tbody tr")
+    expect(row.locator("td")).to_have_text(["9007199254740993", "NaN"], timeout=WAIT)
+
+
 def test_verify_from_the_page(served: Served, watched: Watched):
     page = watched.go(served.page_of("bids_by_region", "verification"))
     watched.sees("Never verified")
