@@ -28,7 +28,7 @@ def main(port: int) -> None:
         )
         print(db.insert("first_orders", orders), "orders inserted")
 
-        # The view has them: whoever was told of a write finds it in what he reads afterwards.
+        # The view has them: whoever was told of a write finds it in what they read afterwards.
         totals = db.sql("SELECT * FROM first_totals ORDER BY region")
         print(totals.pandas())
         assert [str(row[2]) for row in totals] == ["10.75", "20.00"]

@@ -11,14 +11,19 @@
     -------
          0
     ```
+    ```console
+    $ tidemark shard list           run, too; the lines below are what it prints
+    3 shards
+    ```
     <!-- not run: why -->           a block that cannot be run says so
     ```sh
-    <!-- tried by: tests/… -->      of a whole page, whose blocks a test of its own goes through
+    <!-- tried by: tests/… -->      a test of its own takes the block from the page (`tried_by`);
+    ```sh                           on a line alone: it does so with the whole page
 
-Languages: sql, python, sh and console (lines with `$ `); json, toml and ini are settings, which must
-be readable. A block without a language is no code:
-syntax, a picture, output that is not compared. In what is compared, `…` is any value, and a last
-line `…` is any number of lines.
+Languages: sql, python, sh and console (lines with `$ `); json, toml and ini are settings,
+which must be readable. A block without a language is no code: syntax, a picture, output that is not
+compared. In what is compared, `…` is any value, and a last line `…` is any number of lines. What a
+command prints may have more lines than are shown, and other numbers (`unlike`).
 """
 
 from __future__ import annotations
@@ -36,12 +41,16 @@ ANY = "…"
 _FENCE = re.compile(
     r"^<!--\ssetup\n(?P<setup>.*?)^-->$"
     r"|(?:^<!--\snot\srun:\s(?P<why>[^\n]*?)\s-->\n\n?)?"
+    r"(?:^<!--\stried\sby:\s(?P<test>\S+)\s-->\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
 
-_TRIED = re.compile(r"^<!-- tried by: (\S+) -->$", re.MULTILINE)
+_TRIED = re.compile(r"^<!-- tried by: (\S+) -->\n$", re.MULTILINE)
+
+_SIZE = re.compile(r"(\d) (?:[KMG]i)?B\b")
+_NUMBER = r"[0-9a-f]{32}|\d+(?:[.,:-]\d+)*"
 
 
 class Block(NamedTuple):
@@ -78,7 +87,7 @@ def blocks(page: Path) -> list[Block]:
             found[-1] = found[-1]._replace(expected=match["text"])
         else:
             made = Block(page, line, match["language"], match["text"], match["why"])
-            found.append(made._replace(tried_by=tried_by))
+            found.append(made._replace(tried_by=match["test"] or tried_by))
         end = match.end()
     return found
 
@@ -86,6 +95,48 @@ def blocks(page: Path) -> list[Block]:
 def all_blocks() -> Iterator[Block]:
     for page in PAGES:
         yield from blocks(page)
+
+
+def tried_by(test: str) -> list[Block]:
+    """The blocks that say so, for a test that does what they say."""
+    found = [block for block in all_blocks() if block.tried_by == test]
+    assert found, f"no block is tried by {test}"
+    return found
+
+
+def commands(block: Block) -> list[tuple[str, list[str]]]:
+    """Of a console block: each command, and the lines that it shows."""
+    found: list[tuple[str, list[str]]] = []
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command = re.match(r"(?:.*\\\n)*.*", part)
+        assert command is not None
+        found.append((command[0], part[command.end() :].splitlines()))
+    assert found, f"{block.where}: no line with `$ `"
+    return found
+
+
+def unlike(printed: str, shown: list[str]) -> str | None:
+    """The first line shown that is not printed, in this order.
+
+    Numbers, sizes, ids and space are any; `…` and `...` are anything. What is printed as one line
+    may be shown as several.
+    """
+    lines = iter(" ".join(line.split()) for line in printed.splitlines())
+    if printed.count("\n") <= 1:
+        shown = ["".join(line.strip() for line in shown)]
+    for line in filter(str.strip, shown):
+        pattern = re.compile(" ".join(_blurred(word) for word in _SIZE.sub(r"\1 B", line).split()))
+        if not any(pattern.fullmatch(_SIZE.sub(r"\1 B", each)) for each in lines):
+            return line
+    return None
+
+
+def _blurred(word: str) -> str:
+    known = re.split(rf"({ANY}|\.\.\.|{_NUMBER})", word)
+    values = (".*" if each in (ANY, "...") else f"(?:{_NUMBER})" for each in known[1::2])
+    return "".join(
+        re.escape(text) + value for text, value in zip(known[::2], (*values, ""), strict=True)
+    )
 
 
 def cells(output: str) -> list[list[str]]:

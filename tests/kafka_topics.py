@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from kafka_histories import Sent, replayed, stored
 from services import KafkaServer
+from tidemark.dev.produce import send
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
 from tidemark.storage.remap import Remap
+
+
+def send_change(
+    kafka: KafkaServer, registry: str, topic: str, key: dict[str, object], after: dict[str, object]
+) -> None:
+    """A row that came, as Debezium tells of it, to a topic of its own."""
+    row = _record("row", after)
+    types = {"before": ["null", row], "after": ["null", "row"]}
+    event = {
+        "type": "record",
+        "name": "event",
+        "fields": [{"name": n, "type": t} for n, t in types.items()],
+    }
+    kafka.create_topic(topic)
+    client = SchemaRegistryClient({"url": registry})
+
+    def coded(field: str, schema: dict[str, object], value: dict[str, object]) -> bytes | None:
+        return AvroSerializer(client, json.dumps(schema))(value, SerializationContext(topic, field))
+
+    sent = (
+        coded(MessageField.KEY, _record("key", key), key),
+        coded(MessageField.VALUE, event, {"before": None, "after": after}),
+    )
+    send(kafka.broker, topic, [sent])
+
+
+def _record(name: str, example: dict[str, object]) -> dict[str, object]:
+    types = {int: "long", str: "string"}
+    fields = [{"name": field, "type": types[type(value)]} for field, value in example.items()]
+    return {"type": "record", "name": name, "fields": fields}
 
 
 def messages_of(kafka: KafkaServer, topic: str) -> list[dict[int, Sent]]:

@@ -64,8 +64,12 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(folder: Path, clock: Clock | None = None) -> AsyncIterator[Coordinator]:
-    client = PersistClient(MemBlob(), MemConsensus(), clock=clock or ManualClock(100_000))
+async def serving(
+    folder: Path, clock: Clock | None = None, client: PersistClient | None = None
+) -> AsyncIterator[Coordinator]:
+    """`client` is of stores that outlive it, to serve them again."""
+    if client is None:
+        client = PersistClient(MemBlob(), MemConsensus(), clock=clock or ManualClock(100_000))
     coordinator = Here(client, data=folder, blob="", consensus="", spark_master="local[1]")
     coordinator.catalog.set_cluster(ClusterItem("s1", CLUSTER))
     coordinator.clusters.start(coordinator.catalog.clusters, {})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -35,6 +37,13 @@ class Terminal:
             timeout=patience,
             dimensions=(40, 160),
         )
+
+    def close(self) -> None:
+        """End it, whatever it does; pexpect itself gives up if that takes a moment."""
+        with contextlib.suppress(ProcessLookupError):
+            self.child.kill(signal.SIGKILL)
+        self.child.wait()
+        self.child.close()
 
     def expect(self, pattern: str) -> str:
         """What was printed up to it, and itself."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -133,6 +133,10 @@ class UnreliableConsensus:
     def compare_and_set(self, key: str, new: Versioned) -> bool:
         act = lambda: self._inner.compare_and_set(key, new)  # noqa: E731
         return self._faults.write("compare_and_set", act)
+
+    def compare_and_set_all(self, news: Sequence[tuple[str, Versioned]]) -> list[bool]:
+        act = lambda: self._inner.compare_and_set_all(news)  # noqa: E731
+        return self._faults.write("compare_and_set_all", act)
 
     def scan(self, key: str, start: int = 0, limit: int | None = None) -> list[Versioned]:
         return self._faults.read("scan", lambda: self._inner.scan(key, start, limit))

@@ -37,7 +37,9 @@ def spark_free_server(folder: Path, passwords: Passwords | None = None) -> Itera
                 *, user: str, database: str, options: dict[str, str], demanded: tuple[str, ...] = ()
             ) -> Session:
                 check_known(demanded)
-                return Session(coordinator, user=user, database=database, options=options)
+                return Session(
+                    coordinator, user=user, database=database, options=options, demanded=demanded
+                )
 
             server = Server(session, host="127.0.0.1", port=0, passwords=passwords)
             await server.start()

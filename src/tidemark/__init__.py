@@ -22,7 +22,10 @@ As a client of a server, or of a folder with one behind it (`docs/python.md`):
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,6 +57,13 @@ __all__ = [
 # Parts that travel inside a shard's state are decoded where they lie; Arrow then copies the few
 # buffers that are not aligned instead of warning about them.
 os.environ.setdefault("ACERO_ALIGNMENT_HANDLING", "reallocate")
+
+# Where there is no Java but the one that the set-up has brought, sessions of Spark that are made
+# without us find that, too.
+if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+    _recorded = Path(sys.prefix) / "java-home"
+    if _recorded.is_file():
+        os.environ["JAVA_HOME"] = _recorded.read_text().strip()
 
 
 def __getattr__(name: str) -> object:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,10 +43,23 @@ app.add_typer(dev_app, name="dev")
 
 Data = Annotated[Path, typer.Option(help="Folder that holds everything; created if missing.")]
 Listen = Annotated[str, typer.Option(help="host:port for PostgreSQL clients.")]
-HttpPort = Annotated[
-    int, typer.Option(min=0, max=65_535, help="Port for HTTP on the same host; 0 is any.")
-]
+Http = Annotated[str, typer.Option(help="host:port for HTTP and the console; port 0 is any.")]
 Master = Annotated[str, typer.Option(help="Spark master of the cluster.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tidemark {version('tidemark')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say which it is."),
+    ] = False,
+) -> None: ...
 
 
 def setting(name: str, *flags: str) -> Any:
@@ -66,7 +80,7 @@ def serve(
     consensus: Annotated[str | None, setting("consensus")] = None,
     spark_master: Annotated[str | None, setting("spark-master")] = None,
     secrets_key: Annotated[Path | None, setting("secrets-key")] = None,
-    http_port: Annotated[int | None, setting("http-port")] = None,
+    http: Annotated[str | None, setting("http")] = None,
     no_http: Annotated[bool | None, setting("no-http", "--no-http")] = None,
     log_statements: Annotated[
         bool | None, setting("log-statements", "--log-statements/--no-log-statements")
@@ -89,8 +103,8 @@ def serve(
 ) -> None:
     """Run the server in the foreground; SIGTERM or Ctrl-C stops it, the same command resumes.
 
-    Each option can also be a variable, TIDEMARK_HTTP_PORT for --http-port, or a line of the file
-    that --config names.
+    Each option can also be a variable, TIDEMARK_HTTP for --http, or a line of the file
+    that --config names. Some settings are only that: `tidemark config show` lists all of them.
     """
     _run(lambda: _serve(context.params, config, standby))
 
@@ -119,7 +133,7 @@ def _serve(options: dict[str, Any], config: Path | None, standby: bool) -> None:
         told.consensus,
         told.spark_master,
         told.secrets_key,
-        http_port=None if told.no_http else told.http_port,
+        http_listen=None if told.no_http else told.http,
         log_statements=told.log_statements,
         tls_certificate=told.tls_cert,
         tls_key=told.tls_key,
@@ -140,7 +154,7 @@ def _serve(options: dict[str, Any], config: Path | None, standby: bool) -> None:
 def password(
     user: Annotated[str, typer.Argument(help="Whose password it is.")] = "tidemark",
 ) -> None:
-    """Print a user's line for `serve --passwords`, of a password typed here or sent to stdin."""
+    """Print a user's line for `serve --passwords`; the password is typed here, or read from stdin."""
     from tidemark.control.pgwire.passwords import password_line
 
     if sys.stdin.isatty():
@@ -158,7 +172,7 @@ def demo(
     ] = None,
     listen: Listen = "127.0.0.1:6875",
     spark_master: Master = "local[*]",
-    http_port: HttpPort = 6876,
+    http: Http = "127.0.0.1:6876",
     kafka: Annotated[
         bool, typer.Option("--kafka", help="The auction goes through a Kafka broker.")
     ] = False,
@@ -166,7 +180,7 @@ def demo(
     """Start a server with a live auction and views over it, say what to try, and watch them."""
     from tidemark.demo import run
 
-    _run(lambda: run(data, listen, spark_master, http_port, kafka=kafka))
+    _run(lambda: run(data, listen, spark_master, http, kafka=kafka))
 
 
 @app.command()

@@ -28,7 +28,7 @@ from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import TidemarkError
 from tidemark.settings import PREFIX, Resolved, misspelt, resolve
 from tidemark.tools.location import Address, check_blob, check_consensus, locate
-from tidemark.tools.output import console, print_table, size
+from tidemark.tools.output import console, counted, print_table, size
 
 Status = Literal["ok", "warning", "missing"]
 
@@ -139,8 +139,11 @@ def print_checks(checks: list[Check]) -> None:
         ],
     )
     counts = {s: sum(c.status == s and c.needed for c in checks) for s in ("warning", "missing")}
-    verdict = "ready" if is_healthy(checks) else f"{counts['missing']} needed things are missing"
-    console().print(f"{verdict}; {counts['warning']} warnings")
+    lacking = (
+        "1 needed thing is" if counts["missing"] == 1 else f"{counts['missing']} needed things are"
+    )
+    verdict = "ready" if is_healthy(checks) else f"{lacking} missing"
+    console().print(f"{verdict}; {counted(counts['warning'], 'warning')}")
 
 
 def _status(check: Check) -> str:
@@ -160,8 +163,9 @@ def _configuration(place: Place) -> list[Check]:
         return [Check("configuration", "warning", lines[0], fix)]
     origins = [given.origin for given in place.told.given.values()]
     variables = sum(origin.startswith(PREFIX) for origin in origins)
-    file = f"{place.told.file} and {variables} variables" if place.told.file else ""
-    said = f"{variables} variables, no file" if variables else "nothing is said, so all defaults"
+    count = f"{variables} variable{'' if variables == 1 else 's'}"
+    file = f"{place.told.file} and {count}" if place.told.file else ""
+    said = f"{count}, no file" if variables else "nothing is said, so all defaults"
     return [Check("configuration", "ok", file or said)]
 
 
@@ -282,7 +286,7 @@ def _ports(place: Place) -> list[Check]:
     if isinstance(place.told, Resolved):
         told = place.told.settings
         ports = {int(told.listen.rpartition(":")[2]): "PostgreSQL clients"}
-        ports |= {} if told.no_http else {told.http_port: "HTTP"}
+        ports |= {} if told.no_http else {int(told.http.rpartition(":")[2]): "HTTP"}
     for port, purpose in ports.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -437,7 +441,7 @@ def _consensus(place: Place) -> list[Check]:
     if ahead > 60_000:
         detail = f"its last commit lies {ahead // 1000} s in the future"
         return [Check("consensus", "warning", detail, "compare the clocks of the machines")]
-    return [Check("consensus", "ok", f"committed in {ms:.1f} ms; {shards} shards")]
+    return [Check("consensus", "ok", f"committed in {ms:.1f} ms; {counted(shards, 'shard')}")]
 
 
 def _not_yet(name: str, place: Place, check: Callable[[str], None], uri: str) -> Check | None:

@@ -1,8 +1,8 @@
 """What a server is told, by its command line, the environment or a file, under the same names.
 
-    tidemark serve --http-port 7000       the option, which wins over
-    TIDEMARK_HTTP_PORT=7000               the environment, which wins over
-    http-port = 7000                      the file that --config or TIDEMARK_CONFIG names, over
+    tidemark serve --http 127.0.0.1:7000  the option, which wins over
+    TIDEMARK_HTTP=127.0.0.1:7000          the environment, which wins over
+    http = "127.0.0.1:7000"               the file that --config or TIDEMARK_CONFIG names, over
     6876                                  the default
 
 `Settings` is the one list. The options of `tidemark serve` take their help and their defaults from
@@ -35,11 +35,15 @@ CONFIG = "TIDEMARK_CONFIG"
 _OTHERS = (CONFIG, "TIDEMARK_FAILPOINT", "TIDEMARK_KAFKA_BROKER_JARS", "TIDEMARK_PIPELINES")
 """Variables that are no settings of a server."""
 
+_NO_SECTIONS = "settings have no sections: one `name = value` on a line of its own"
+
 ALIKE = 0.75
 """How near a variable's name is to a setting's if it was probably meant to be that."""
 
 _SECRET = re.compile(r"(?<=://)([^/@:]*):([^@/]*)(?=@)")
 _SECRET_OPTION = re.compile(r"(?i)([?&](?:password|sslpassword|secret[a-z_]*|token)=)[^&]*")
+
+_PORT = r"(?:\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 
 
 def _is(help: str, takes: str, **bounds: Any) -> Meta:
@@ -57,18 +61,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         _is(
             "host:port for PostgreSQL clients.",
             "host:port, as in 127.0.0.1:6875",
-            pattern=r"^.+:\d{1,5}$",
+            pattern=rf"^.+:{_PORT}$",
         ),
     ] = "127.0.0.1:6875"
-    http_port: Annotated[
-        int,
+    http: Annotated[
+        str,
         _is(
-            "Port for HTTP on the same host; 0 is any.",
-            "a number from 0 to 65535",
-            ge=0,
-            le=65_535,
+            "host:port for HTTP and the console; port 0 is any.",
+            "host:port, as in 127.0.0.1:6876",
+            pattern=r"^.+:\d{1,5}$",
         ),
-    ] = 6876
+    ] = "127.0.0.1:6876"
     no_http: Annotated[bool, _is("Do not listen for HTTP.", "true or false")] = False
     blob: (
         Annotated[
@@ -321,7 +324,7 @@ def read_file(path: Path) -> dict[str, Given]:
     except UnicodeDecodeError as error:
         raise InvalidUsage(f"{path} is not text in UTF-8: {error}") from error
     except tomllib.TOMLDecodeError as error:
-        hint = 'it is TOML: a line is `http-port = 6876` or `data = "folder"`'
+        hint = 'it is TOML: a line is `no-http = true` or `data = "folder"`'
         raise InvalidUsage(f"{path}: {error}", hint=hint) from error
     given, wrong = {}, []
     for name, said in found.items():
@@ -339,7 +342,7 @@ def read_file(path: Path) -> dict[str, Given]:
 
 def _of_file(path: Path, name: str, said: Any) -> Any:
     if name not in FIELDS:
-        raise _unknown(path, name)
+        raise _unknown(path, name, said)
     value = _converted(FIELDS[name], said, str(path), strict=True)
     if isinstance(value, Path):
         return path.absolute().parent / value.expanduser()
@@ -397,11 +400,11 @@ def _path(kind: type, said: Any) -> Path:
 
 def _hint(field: Field, said: Any, typed: bool) -> str | None:
     if isinstance(said, dict):
-        return "settings have no sections: one `name = value` on a line of its own"
+        return _NO_SECTIONS
     near = difflib.get_close_matches(str(said), field.choices, 1, 0.5)
     if near:
         return f"is {near[0]} meant?"
-    if typed and isinstance(said, str) and isinstance(field.default, bool | int):
+    if typed and isinstance(said, str) and isinstance(field.default, bool):
         return "write it without quotes"
     return None
 
@@ -429,7 +432,7 @@ def _half(said: Given) -> InvalidUsage:
     )
 
 
-def _unknown(path: Path, name: str) -> InvalidUsage:
+def _unknown(path: Path, name: str, said: Any) -> InvalidUsage:
     if name == "standby":
         return InvalidUsage(
             f"{path}: standby is not a setting, as it is said of one start",
@@ -437,6 +440,8 @@ def _unknown(path: Path, name: str) -> InvalidUsage:
         )
     near = difflib.get_close_matches(name.replace("_", "-"), FIELDS, 1, 0.5)
     hint = f"is {near[0]} meant?" if near else f"there are: {', '.join(FIELDS)}"
+    if isinstance(said, dict):
+        hint = _NO_SECTIONS
     return InvalidUsage(f"{path}: there is no setting {name!r}", hint=hint)
 
 

@@ -119,6 +119,8 @@ SCALARS = {
     "timestamp with time zone": _Scalar(
         pa.timestamp("us", tz="UTC"), "TIMESTAMP_LTZ", 1184, 8, 1185
     ),
+    # Kept as its seconds; one of months is added to a moment, and nothing else (compute/intervals.py).
+    "interval": _Scalar(pa.decimal128(20, 6), "DECIMAL(20,6)", 1186, 16, 1187),
 }
 
 SYSTEM_SCALARS = {
@@ -147,6 +149,7 @@ JSONB = SqlType("jsonb")
 DATE = SqlType("date")
 TIMESTAMP = SqlType("timestamp")
 TIMESTAMPTZ = SqlType("timestamp with time zone")
+INTERVAL = SqlType("interval")
 OID = SqlType("oid")
 NAME = SqlType("name")
 CHAR = SqlType('"char"')

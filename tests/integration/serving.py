@@ -47,6 +47,7 @@ class Serving:
         self.data = data
         self.port = 0
         self.http_port = 0
+        self.ready = ""
         self.process: subprocess.Popen[str] | None = None
         self._options = options
         # All that the server starts inherits the mark, so nothing that is left escapes.
@@ -61,6 +62,7 @@ class Serving:
         line = self.process.stdout.readline()
         overdue.cancel()
         assert line.startswith("ready:"), f"{line!r}; the log says: {self.log[-2000:]}"
+        self.ready = line
         self.port = int(line.split(" -p ")[1].split()[0])
         if " | http" in line:
             self.http_port = int(line.rsplit(":", 1)[1])
@@ -75,8 +77,8 @@ class Serving:
                     *command,
                     "--listen",
                     f"127.0.0.1:{self.port}",
-                    "--http-port",
-                    str(self.http_port),
+                    "--http",
+                    f"127.0.0.1:{self.http_port}",
                     "--spark-master",
                     "local[2]",
                     *self._options,

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -14,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from psycopg.types import TypeInfo
 from serving import Serving
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from services import java_program, missing, program
 
@@ -166,6 +168,11 @@ def test_asyncpg_in_binary(server: Serving):
                 "SELECT indkey FROM pg_index WHERE indrelid = 'jd_names'::regclass"
             )
             assert [list(each["indkey"]) for each in keys] == [[1]]
+            noon = datetime(2024, 1, 1, 12)
+            gap = await connection.fetchval("SELECT $1::timestamp - timestamp '2024-01-01'", noon)
+            assert gap == timedelta(hours=12)
+            later = await connection.fetchval("SELECT $1::interval * 2", gap)
+            assert later == timedelta(days=1)
         finally:
             await connection.close()
 
@@ -180,7 +187,17 @@ def test_jdbc_metadata(server: Serving):
     program = Path(__file__).parent / "jdbc" / "Catalog.java"
     url = f"jdbc:postgresql://127.0.0.1:{server.port}/tidemark?user=tidemark"
     done = subprocess.run(
-        [java, "-cp", f"{jars}/*", program, url, "jd_items", "jd_names"],
+        # It says so when it connects, and gets in all the same.
+        [
+            java,
+            "-Duser.timezone=Asia/Tokyo",
+            "-cp",
+            f"{jars}/*",
+            program,
+            url,
+            "jd_items",
+            "jd_names",
+        ],
         capture_output=True,
         text=True,
         timeout=240,
@@ -202,7 +219,58 @@ def test_jdbc_metadata(server: Serving):
         "index: jd_by_name|1|name",
         "type: int4|4",
         "type: timestamptz|93",
+        "function column: array_in|returnValue|anyarray",
+        "default isolation: 8",
         "result: id|int4|false",
         "result: name|text|false",
     } <= set(lines), done.stdout
     assert not [line for line in lines if line.startswith(("key:", "imported:", "function:"))]
+
+
+def test_sqlalchemy_maps_objects(server: Serving):
+    """The ORM asks for what the server has filled in: RETURNING of several rows at once."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Note(Base):
+        __tablename__ = "jd_notes"
+        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+        text: Mapped[str]
+        stars: Mapped[int] = mapped_column(server_default="3")
+        at: Mapped[datetime] = mapped_column(
+            sa.DateTime(timezone=True), server_default=sa.func.now()
+        )
+
+    engine = sa.create_engine(
+        f"postgresql+psycopg://tidemark@127.0.0.1:{server.port}/tidemark",
+        poolclass=sa.pool.NullPool,
+    )
+    with server.connect() as connection:  # Not by the ORM, whose tables have primary keys.
+        connection.execute(
+            "CREATE TABLE jd_notes (id int NOT NULL, text text NOT NULL, stars int DEFAULT 3,"
+            " at timestamptz DEFAULT now())"
+        )
+    with Session(engine) as session:
+        notes = [Note(id=number, text=f"note {number}") for number in range(5)]
+        notes[4].stars = 5
+        session.add_all(notes)
+        session.commit()
+        assert [note.stars for note in notes] == [3, 3, 3, 3, 5]
+        assert len({note.at for note in notes}) == 1
+        notes[0].text = "changed"
+        session.delete(notes[1])
+        session.commit()
+        found = session.scalars(sa.select(Note).order_by(Note.id)).all()
+        assert [(each.id, each.text) for each in found] == [
+            (0, "changed"),
+            *((number, f"note {number}") for number in (2, 3, 4)),
+        ]
+        assert session.execute(
+            sa.update(Note).where(Note.id > 2).values(stars=1).returning(Note.id)
+        ).all() == [(3,), (4,)]
+        session.rollback()
+        found = sa.inspect(engine).get_columns("jd_notes")
+        assert [each["default"] for each in found] == [None, None, "3", "now()"]
+    with server.connect() as connection:
+        connection.execute("DROP TABLE jd_notes")

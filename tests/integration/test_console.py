@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -40,7 +41,9 @@ SETUP = (
     "CREATE MATERIALIZED VIEW notes AS SELECT region, count(*) AS n FROM watched GROUP BY region",
     "CREATE MATERIALIZED VIEW ratios AS SELECT a, a / b AS ratio FROM divisors",
     "CREATE INDEX regions ON bids_by_region (region)",
+    "CREATE SOURCE posted FROM WEBHOOK BODY FORMAT JSON",
     "CREATE CLUSTER spare (REPLICATION FACTOR 0)",
+    "CREATE MATERIALIZED VIEW idle IN CLUSTER spare AS SELECT count(*) AS n FROM watched",
     "COMMENT ON MATERIALIZED VIEW notes IS 'What is noted where'",
     "VERIFY MATERIALIZED VIEW notes",
 )
@@ -159,7 +162,13 @@ def test_every_page_in_both_schemes(served: Served, watched: Watched):
         "verdicts": (served.page_of("notes", "verification"), "verified"),
         "index": (served.page_of("regions"), "In memory"),
         "sql": ("#/sql", "Ask something"),
-        "clusters": ("#/clusters", "quickstart", "Spark UI", "It has no replicas"),
+        "clusters": ("#/clusters", "quickstart", "Spark UI", "ALTER CLUSTER spare SET"),
+        "paused": (
+            served.page_of("idle", "errors"),
+            "Cluster spare has no replicas.",
+            "ALTER CLUSTER spare SET (REPLICATION FACTOR = 1)",
+            "not readable yet",
+        ),
         "verification": ("#/verification", "never verified", "verified", "All verdicts"),
         "no-object": ("#/object/u999", "No such object"),
         "no-page": ("#/nowhere", "No such page"),
@@ -189,6 +198,27 @@ def test_frontiers_go_on_while_one_looks(watched: Watched):
     expect(cell).not_to_have_text(before, timeout=WAIT)
 
 
+def test_a_source_that_has_rows_of_its_own_shows_how_far_it_is_behind(
+    served: Served, watched: Watched
+):
+    page = watched.go("#/")
+    rows = page.locator("tr", has=page.get_by_role("link", name="posted", exact=True))
+    expect(rows.locator(".lag")).to_have_text(re.compile(r"\d m?s"), timeout=WAIT)
+    rows = page.locator("tr", has=page.get_by_role("link", name="auction", exact=True))
+    expect(rows.locator(".lag")).to_have_count(0)
+    page = watched.go(served.page_of("posted"))
+    expect(page.locator("main header, main").get_by_text("behind", exact=True)).to_be_visible()
+    page = watched.go("#/graph")
+    box = page.locator("li", has=page.get_by_text("posted", exact=True))
+    expect(box.locator(".lag")).to_have_text(re.compile(r"\d m?s"), timeout=WAIT)
+
+
+def test_what_reads_fail_with_is_said_once(served: Served, watched: Watched):
+    page = watched.go(served.page_of("ratios", "errors"))
+    watched.sees("SQLSTATE 22012")
+    expect(page.locator("main").get_by_text("division by zero in (a / b)")).to_have_count(1)
+
+
 def test_spark_shows_its_jobs(served: Served, watched: Watched):
     link = watched.go("#/clusters").get_by_role("link", name="Spark UI")
     address = link.get_attribute("href") or ""
@@ -211,6 +241,7 @@ def test_results_and_errors_at_their_position(watched: Watched):
     box = page.get_by_role("textbox", name="SQL")
     assert box.evaluate("box => box.value.slice(box.selectionStart)").startswith("nope FROM")
     assert page.locator(".result").count() == 2
+    watched.sees("The statement after it was not run.")
     run_sql(page, "BEGIN")
     watched.sees("in a transaction")
     run_sql(page, "ROLLBACK; EXPLAIN SELECT count(*) FROM watched WHERE note = 'new'")
@@ -222,6 +253,8 @@ def test_results_and_errors_at_their_position(watched: Watched):
 def test_a_subscription_is_a_table_that_changes(served: Served, watched: Watched):
     page = watched.go(served.page_of("notes", "rows"))
     page.get_by_role("link", name="Watch it change").click()
+    box = page.get_by_role("textbox", name="SQL")
+    expect(box).to_have_value("SUBSCRIBE tidemark.public.notes")
     rows = page.get_by_role("region", name="Rows now").locator("tbody tr")
     expect(rows).to_have_count(2, timeout=WAIT)
     with served.server.connect() as connection:
@@ -237,6 +270,86 @@ def test_a_subscription_is_a_table_that_changes(served: Served, watched: Watched
     watched.sees("another session")
 
 
+def test_escape_stops_wherever_the_focus_is(watched: Watched):
+    page = watched.go("#/sql")
+    page.get_by_role("textbox", name="SQL").fill("SUBSCRIBE watched")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("region", name="Rows now").click()
+    page.keyboard.press("Escape")
+    watched.sees("stopped")
+
+
+def test_a_draft_outlasts_a_look_at_earlier_sql(watched: Watched):
+    page = watched.go("#/sql")
+    run_sql(page, "SELECT 'earlier' AS said")
+    watched.sees("earlier")
+    box = page.get_by_role("textbox", name="SQL")
+    box.fill("SELECT 'not run yet'")
+    page.keyboard.press("Alt+ArrowUp")
+    expect(box).to_have_value("SELECT 'earlier' AS said")
+    page.keyboard.press("Alt+ArrowDown")
+    expect(box).to_have_value("SELECT 'not run yet'")
+
+
+def test_what_has_no_cluster_is_sorted_last(watched: Watched):
+    page = watched.go("#/")
+    watched.sees("Furthest behind")
+    page.locator("th").get_by_role("button", name="Cluster").click()
+    cells = page.get_by_role("region", name="Objects").locator("tbody td:last-child")
+    found = cells.all_inner_texts()
+    assert found == sorted(found, key=lambda name: (not name, name))
+    assert not found[-1]
+
+
+def test_a_time_of_another_day_says_its_day(watched: Watched):
+    page = watched.go("#/")
+    shown = page.evaluate(
+        "import('/console/format.js').then(({frontier}) => [frontier(1.7e12), frontier(Date.now())])"
+    )
+    assert shown[0] == "2023-11-14 22:13:20"
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}", shown[1])
+
+
+def test_what_is_late_names_the_first_that_is(watched: Watched):
+    page = watched.go("#/")
+    page.wait_for_function(
+        """async () => {
+          const { lateInput } = await import("/console/overview.js");
+          const made = [["s", 90e3, []], ["t", 1, []], ["v", 90e3, ["s", "t"]], ["w", 9e3, ["t", "v"]]];
+          const objects = new Map(made.map(([id, lag, inputs]) => [id, { id, lag, inputs }]));
+          const found = made.map(([id]) => lateInput(objects.get(id), objects)?.id ?? "none");
+          return found.join() === "none,none,s,s";
+        }"""
+    )
+
+
+def test_names_are_quoted_where_sql_needs_it(watched: Watched):
+    page = watched.go("#/")
+    names = ["notes", "_1", "Notes", "1st", "join", "values", 'a"b']
+    quoting = "import('/console/format.js').then((m) => names.map(m.quoted))"
+    shown = page.evaluate(f"(names) => {quoting}", names)
+    assert shown == ["notes", "_1", '"Notes"', '"1st"', '"join"', '"values"', '"a""b"']
+
+
+def test_sql_is_cut_as_the_server_cuts_it(watched: Watched):
+    page = watched.go("#/sql")
+    for text, *statements in (
+        (r"SELECT E'it\'s; x'; SELECT 2", r"SELECT E'it\'s; x'", "SELECT 2"),
+        ("/* a /* b; */ c; */ SELECT 1;; SELECT $a$;$a$ -- ;", "SELECT 1", "SELECT $a$;$a$ -- ;"),
+        ('SELECT e.c-1/2 AS ";"; -- nothing', 'SELECT e.c-1/2 AS ";"'),
+    ):
+        cut = "import('/console/statements.js').then((m) => m.statementsOf(text).map((s) => s.sql))"
+        assert page.evaluate(f"(text) => {cut}", text) == statements
+    for sql, query in {
+        'SUBSCRIBE "a b".t ENVELOPE UPSERT (KEY (a)) AS OF 5': 'SELECT * FROM "a b".t',
+        "subscribe (SELECT ')' FROM (SELECT 1)) WITH (PROGRESS)": "(SELECT ')' FROM (SELECT 1))",
+        "DELETE FROM t": "DELETE FROM t",
+    }.items():
+        explaining = "import('/console/statements.js').then((m) => m.explaining(sql))"
+        found = page.evaluate(f"(sql) => {explaining}", sql)
+        assert found == f"EXPLAIN OPTIMIZED PLAN FOR {query}"
+
+
 def test_numbers_that_no_javascript_number_is(served: Served, watched: Watched):
     with served.server.connect() as connection:
         connection.execute("CREATE TABLE odd (n bigint, x double precision)")
@@ -246,6 +359,16 @@ def test_numbers_that_no_javascript_number_is(served: Served, watched: Watched):
     page = watched.go(served.page_of("odd", "rows"))
     row = page.get_by_role("region", name="Rows").locator("tbody tr")
     expect(row.locator("td")).to_have_text(["9007199254740993", "NaN"], timeout=WAIT)
+
+
+def test_numbers_of_a_subscription_are_in_their_order(served: Served, watched: Watched):
+    with served.server.connect() as connection:
+        connection.execute("CREATE TABLE steps (n numeric(5, 1))")
+        connection.execute("INSERT INTO steps VALUES (10), (9.5), (-2), (NULL), (100)")
+    page = watched.go("#/sql")
+    run_sql(page, "SUBSCRIBE steps")
+    rows = page.get_by_role("region", name="Rows now").locator("tbody tr")
+    expect(rows).to_have_text(["-2.0", "9.5", "10.0", "100.0", "null"], timeout=WAIT)
 
 
 def test_verify_from_the_page(served: Served, watched: Watched):
@@ -296,11 +419,44 @@ def test_a_server_that_does_not_answer_and_comes_back(served: Served):
     expect(page.locator("header .status")).to_have_text("offline")
     again = page.get_by_role("button", name="Try again")
     expect(again).to_be_visible()
+    page.get_by_role("link", name="SQL").click()
+    run_sql(page, "SELECT 1")
+    expect(page.locator(".result .problem-title")).to_have_text("The server does not answer.")
     context.set_offline(False)
     # At once, if it is there: the page asks again by itself, too, and then the button is gone.
     again.evaluate_all("buttons => buttons.forEach((each) => each.click())")
     expect(page.locator("header .status")).to_have_text("live", timeout=WAIT)
     context.close()
+
+
+def test_a_server_that_is_silent_and_one_that_is_none(served: Served):
+    context = served.browser.new_context()
+    watched = Watched(served, context)
+    page = watched.go("#/")
+    watched.sees("Furthest behind")
+    page.route("**/api/sql*", lambda route: None)  # It is never answered, as if it hung.
+    watched.sees("The server has not answered for 10 seconds.")
+    expect(page.locator("header .status")).to_have_text("offline")
+    page.unroute("**/api/sql*")
+    page.route("**/api/sql*", lambda route: route.fulfill(status=502, body="<h1>Bad Gateway"))
+    page.get_by_role("button", name="Try again").click()
+    watched.sees("What answers is not the server (HTTP 502)")
+    page.unroute("**/api/sql*")
+    expect(page.locator("header .status")).to_have_text("live", timeout=WAIT)
+    context.close()
+
+
+def test_a_query_that_waits_for_a_replica_says_so(served: Served, watched: Watched):
+    page = watched.go("#/sql")
+    with served.server.connect() as connection:
+        asked = "SELECT pid FROM mz_internal.mz_cluster_replica_statuses WHERE pid IS NOT NULL"
+        (pid,) = connection.execute(asked).fetchone() or (0,)
+        os.kill(pid, signal.SIGKILL)
+        run_sql(page, "SELECT count(*) AS found FROM bids WHERE amount * 2 > 1")
+        expect(page.locator(".bar [role=status]")).to_contain_text("no replica is online yet")
+        expect(page.get_by_role("columnheader", name="found")).to_be_visible(timeout=WAIT)
+        fresh = "SELECT count(*) FROM mz_internal.mz_hydration_statuses WHERE NOT hydrated"
+        eventually("hydration", lambda: connection.execute(fresh).fetchone() == (0,))
 
 
 def test_sign_in(served: Served):

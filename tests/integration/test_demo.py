@@ -36,8 +36,8 @@ class Demo(Serving):
                 *command,
                 "--listen",
                 f"127.0.0.1:{self.port}",
-                "--http-port",
-                "0",
+                "--http",
+                "127.0.0.1:0",
                 "--spark-master",
                 "local[2]",
             ],
@@ -132,6 +132,7 @@ def test_demo_is_right_at_every_look_and_continues(demo: Demo, spark: SparkSessi
     # The guide names them, so they are there when it is printed, though no replica is yet.
     assert number(demo, "SELECT count(*) FROM mz_materialized_views") == len(VIEWS)
     eventually("all views hydrated", lambda: hydrated(demo))
+    assert "│ materialized view │" in demo.output
     # The newest time that all views have may lie before the first sale.
     first = eventually("a sale", lambda: check_views(spark, demo.data), deadline=2 * DEADLINE)
     second, third = check_views(spark, demo.data), check_views(spark, demo.data)

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from serving import DEADLINE
 
+from docs_blocks import commands, tried_by, unlike
 from services import KafkaServer
 from tidemark.dev.kafka import Broker
 from tidemark.dev.produce import messages, send
@@ -99,6 +100,28 @@ def test_the_command_line_from_up_to_down(kafka_folder: Path, spark: SparkSessio
         assert "no broker runs" in tidemark("dev", "kafka", "status", *at, check=False)
     finally:
         broker.stop()
+
+
+def test_the_commands_of_the_docs(kafka_folder: Path, tmp_path: Path) -> None:
+    """Of docs/operations.md, at ports that are free."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    (block,) = tried_by("tests/integration/test_dev_kafka.py")
+    try:
+        for command, shown in commands(block):
+            done = subprocess.run(
+                ["sh", "-euc", command.replace(" up", " up --port 0")],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE,
+            )
+            assert done.returncode == 0, done.stderr
+            assert unlike(done.stdout, shown) is None, done.stdout
+    finally:
+        for server in ("kafka", "registry"):
+            folder = tmp_path / "dev.tidemark" / server
+            tidemark("dev", server, "down", "--folder", folder, check=False)
 
 
 def test_spark_reads_exactly_the_offsets_it_is_told(

@@ -2,8 +2,9 @@
 
 A page is one session on the server that this folder shares, in database `tidemark`; what it makes
 is dropped when it ends. Addresses of the docs' examples become those of the test's servers, and
-`demo.tidemark` is the server's data folder. A query whose result is shown may take a while to
-give it (sources come to life); everything else must work at once.
+`demo.tidemark` is the server's data folder. What is shown behind a query or a command is compared
+with what it gives. A query may take a while to give it (sources come to life); everything else must
+work at once. Servers and streams that a block starts are stopped when they have come up.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 from serving import DEADLINE, Serving, eventually
 
-from docs_blocks import ANY, PAGES, ROOT, Block, agrees, blocks, cells
+from docs_blocks import ANY, PAGES, ROOT, Block, agrees, blocks, cells, commands, unlike
+from kafka_topics import send_change
 from services import KafkaServer
 from tidemark.control import statements as s
 from tidemark.control.parse import parse, split
@@ -51,23 +54,58 @@ class Reader:
             case "sql":
                 self._sql(text, block.expected)
             case "python":
-                # Spark's workers began in another folder than this reader is in.
-                text = text.replace('"demo.tidemark"', repr(str(self._server.data)))
+                # Spark began in another folder than this reader is in.
+                for name in ("demo.tidemark", "bids-copy.checkpoint"):
+                    text = text.replace(f'"{name}"', repr(str((self._folder / name).resolve())))
                 with contextlib.chdir(self._folder):
                     exec(compile("\n" * block.line + text, str(block.page), "exec"), self._python)
+                    self._end_streams()
             case "sh":
                 self._shell(text)
             case "console":
-                commands = re.findall(r"^\$ ((?:.*\\\n)*.*)$", text, re.MULTILINE)
-                assert commands, "no line with `$ `"
-                self._shell("\n".join(commands))
+                for command, shown in commands(block._replace(text=text)):
+                    run = self._serve if " serve " in command else self._shell
+                    printed = run(command)
+                    missing = unlike(printed, shown)
+                    assert missing is None, f"{command}\n{printed}\nwithout\n{missing}"
 
-    def _shell(self, script: str) -> None:
+    def _end_streams(self) -> None:
+        """Those that a block has started, once they have written something."""
+        spark = self._python.get("spark")
+        for query in spark.streams.active if isinstance(spark, SparkSession) else ():
+            eventually("a batch", lambda query=query: query.lastProgress or not query.isActive)
+            assert query.exception() is None, str(query.exception())
+            query.stop()  # In the middle of whatever it does.
+
+    def _serve(self, command: str) -> str:
+        """Started on free ports, and stopped when it is ready."""
+        free = "--listen 127.0.0.1:0 --http 127.0.0.1:0 --spark-master 'local[2]'"
+        with subprocess.Popen(
+            ["sh", "-euc", f"exec {command} {free}"],
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as started:
+            overdue = threading.Timer(PATIENCE, started.kill)
+            overdue.start()
+            assert started.stdout is not None
+            printed = started.stdout.readline()
+            started.terminate()
+            assert started.wait() == 0, printed
+            overdue.cancel()
+        return printed
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return self._server.environment | {"PATH": path}
+
+    def _shell(self, script: str) -> str:
         done = subprocess.run(
             ["sh", "-euc", script],
             cwd=self._folder,
-            env=self._server.environment
-            | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -75,6 +113,7 @@ class Reader:
             check=False,
         )
         assert done.returncode == 0, f"{script}\n{done.stdout}"
+        return done.stdout
 
     def _sql(self, text: str, expected: str | None) -> None:
         rows_in = [match["rows"] for match in _COPY_IN.finditer(text)]
@@ -179,17 +218,24 @@ def reader(server: Serving, tmp_path: Path, request: pytest.FixtureRequest) -> I
         "tidemark.connect()": f'tidemark.connect("127.0.0.1:{server.port}")',
         "127.0.0.1:6875": f"127.0.0.1:{server.port}",
         "--data shop": "--data demo.tidemark",
+        'open_region("shop.tidemark")': 'open_region("demo.tidemark")',
         "127.0.0.1:6876": f"127.0.0.1:{server.http_port}",
+        "/mnt/backups": str(tmp_path / "backups"),
     }
     if "localhost:9092" in text:
         kafka: KafkaServer = request.getfixturevalue("kafka")
         addresses["localhost:9092"] = kafka.bootstrap
         (tmp_path / "dev.tidemark").mkdir()
         (tmp_path / "dev.tidemark" / "kafka").symlink_to(kafka.broker.folder)
-    if "localhost:8081" in text:
-        addresses["http://localhost:8081"] = request.getfixturevalue("registry")
+    for shown in ("http://localhost:8081", "https://registry:8081"):
+        if shown in text:
+            addresses[shown] = request.getfixturevalue("registry")
+    if "'db.public.users'" in text:
+        registry = addresses["https://registry:8081"]
+        send_change(kafka, registry, "db.public.users", {"id": 1}, {"id": 1, "name": "ada"})
     (tmp_path / "demo.tidemark").symlink_to(server.data)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
     before = _what_there_is(server)
     python: dict[str, object] = {"__name__": "docs"}
     if "```python" in text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ import psycopg
 import pytest
 from serving import DEADLINE, Serving
 
+from docs_blocks import commands, tried_by
 from services import program
 
 
-def test_who_is_let_in(tmp_path: Path) -> None:
+def test_who_is_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the commands of docs/operations.md."""
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
     files = ("-keyout", str(key), "-out", str(certificate))
@@ -29,20 +32,24 @@ def test_who_is_let_in(tmp_path: Path) -> None:
         *files,
     ]
     subprocess.run(command, check=True, capture_output=True)
-    line = subprocess.run(
-        [sys.executable, "-m", "tidemark.cli", "password", "alice"],
+    monkeypatch.chdir(tmp_path)
+    (block,) = tried_by("tests/integration/test_guarded_server.py")
+    (password, _), (serve, _) = commands(block)
+    subprocess.run(
+        ["sh", "-euc", password],
         input="open sesame\n",
         text=True,
         check=True,
-        capture_output=True,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         timeout=DEADLINE,
-    ).stdout
-    passwords = tmp_path / "passwords"
-    passwords.write_text(line)
-    guards = ("--tls-cert", certificate, "--tls-key", key, "--tls", "require")
-    serving = Serving(tmp_path / "data", *map(str, guards), "--passwords", str(passwords))
+    )
+    shown = "tidemark serve --data shop --listen 0.0.0.0:6875".split()
+    words = shlex.split(serve.replace("\\\n", ""))
+    assert words[: len(shown)] == shown
+    serving = Serving(tmp_path / "data", *words[len(shown) :])
     try:
         serving.start()
+        assert " -U alice tidemark" in serving.ready, "tidemark has no password here"
         address = f"host=127.0.0.1 port={serving.port} dbname=tidemark"
         verified = f"sslmode=verify-full sslrootcert={certificate} channel_binding=require"
         known = f"{address} user=alice password='open sesame'"

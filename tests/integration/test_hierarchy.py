@@ -47,6 +47,12 @@ def test_a_database_to_connect_to(server: Serving, connection: psycopg.Connectio
             there.execute("SET search_path = hi_s")
             there.execute("CREATE TABLE hi_t (a int)")
             there.execute("INSERT INTO hi_t VALUES (1)")
+            there.execute("CREATE TABLE hi_names (n text)")
+            there.execute("INSERT INTO hi_names SELECT tablename FROM pg_tables, hi_t")
+            assert there.execute("SELECT n FROM hi_names ORDER BY n").fetchall() == [
+                ("hi_names",),
+                ("hi_t",),
+            ]
             there.execute("BEGIN")
             there.execute("DECLARE c CURSOR FOR SUBSCRIBE hi_t")
             assert [row[1:] for row in there.execute("FETCH 1 c")] == [(1, 1)]

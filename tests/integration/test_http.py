@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from serving import DEADLINE, Serving, eventually
 
+from docs_blocks import tried_by, unlike
 from websocket_client import Talk
 
 FAR_AWAY = 99_999_999_999_999
@@ -271,6 +272,31 @@ def test_subscribe_row_by_row(server: Serving, table: str, connection: psycopg.C
     assert rows == 4
 
 
+def test_the_conversation_of_the_page(server: Serving, connection: psycopg.Connection):
+    """What docs/http.md says that comes, comes, in this order; other settings besides."""
+    connection.execute("CREATE TABLE totals (kind text, total numeric(10, 2))")
+    connection.execute("INSERT INTO totals VALUES ('books', 12.50)")
+    (block,) = tried_by("tests/integration/test_http.py")
+
+    async def main() -> None:
+        address = f"{server.http}/api/experimental/sql"
+        async with aiohttp.ClientSession() as session, session.ws_connect(address) as socket:
+            for line in block.text.splitlines():
+                direction, text = line[0], line[2:].partition("  ")[0]
+                if direction == "→":
+                    await socket.send_str(text)
+                elif text != "...":
+                    said = await socket.receive_str(timeout=DEADLINE)
+                    while unlike(said, [text]) and "ParameterStatus" in said:
+                        said = await socket.receive_str(timeout=DEADLINE)
+                    assert unlike(said, [text]) is None, said
+
+    try:
+        asyncio.run(main())
+    finally:
+        connection.execute("DROP TABLE totals")
+
+
 def _subscriptions(server: Serving) -> float:
     return value(scrape(server), "tidemark_statements_running", kind="subscribe") or 0
 
@@ -362,7 +388,7 @@ def test_ready_when_every_cluster_answers(server: Serving, connection: psycopg.C
 def test_a_port_that_is_taken_is_said(server: Serving, tmp_path: Path):
     command = [sys.executable, "-m", "tidemark.cli", "serve", "--data", str(tmp_path / "data")]
     done = subprocess.run(
-        [*command, "--listen", "127.0.0.1:0", "--http-port", str(server.http_port)],
+        [*command, "--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{server.http_port}"],
         capture_output=True,
         text=True,
         timeout=DEADLINE,
@@ -370,4 +396,4 @@ def test_a_port_that_is_taken_is_said(server: Serving, tmp_path: Path):
     )
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{server.http_port}" in done.stderr
-    assert "--http-port" in done.stderr
+    assert "--http" in done.stderr

@@ -530,6 +530,23 @@ def test_a_secret_is_told_to_the_broker_alone(
         assert not any(secret in text for text in told)
 
 
+def test_what_uses_a_connection_goes_where_it_says_now(
+    connection: psycopg.Connection, kafka: KafkaServer, broker: str, topic: str
+) -> None:
+    send = Feed(kafka, topic)
+    send(b"a", b"1")
+    connection.execute(
+        f"CREATE SOURCE km FROM KAFKA CONNECTION {broker} (TOPIC '{topic}') FORMAT TEXT"
+    )
+    becomes(connection, "SELECT text FROM km", [("1",)])
+    connection.execute(f"ALTER CONNECTION {broker} SET (BROKER 'nowhere.invalid:9092')")
+    eventually("stalled", lambda: status(connection, "km")[1] == "stalled")
+    send(b"a", b"2")
+    connection.execute(f"ALTER CONNECTION {broker} SET (BROKERS ('{kafka.bootstrap}'))")
+    becomes(connection, "SELECT text FROM km ORDER BY text", [("1",), ("2",)])
+    eventually("running", lambda: status(connection, "km") == ("kafka", "running", None))
+
+
 def test_a_certificate_authority_in_the_connection(
     connection: psycopg.Connection, kafka_folder: Path
 ) -> None:

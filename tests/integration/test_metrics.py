@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from serving import Serving
 
+from docs_blocks import tried_by
 from tidemark.control.metrics import FAMILIES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -23,8 +24,11 @@ EVERYWHERE = {"le", "instance", "job"}
 
 @pytest.fixture
 def exported(server: Serving) -> set[str]:
-    """Names as they are on the page, a histogram's and counters' with their suffixes."""
-    with urllib.request.urlopen(f"{server.http}/metrics") as page:
+    """Names as they are at the docs' target, a histogram's and counters' with their suffixes."""
+    (block,) = tried_by("tests/integration/test_metrics.py")
+    (target,) = re.findall(r'targets: \["(.*?)"\]', block.text)
+    at = target.replace("6876", str(server.http_port))
+    with urllib.request.urlopen(f"http://{at}/metrics") as page:
         families = list(text_string_to_metric_families(page.read().decode()))
     found = set()
     for family in families:

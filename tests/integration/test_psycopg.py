@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import psycopg
@@ -22,6 +22,7 @@ VALUES = {
     "day": date(2024, 2, 29),
     "ts": datetime(2024, 2, 29, 23, 59, 59, 999_999),
     "tz": datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC),
+    "iv": -timedelta(days=2, hours=3, microseconds=1),
 }
 NAMES = ", ".join(VALUES)
 HOLES = ", ".join(["%s"] * len(VALUES))
@@ -33,7 +34,7 @@ def values_table(server: Serving) -> Iterator[str]:
     with server.connect() as c:
         c.execute(
             "CREATE TABLE py_values (b boolean, s smallint, i int, l bigint, n numeric(10, 2),"
-            " d double precision, t text, day date, ts timestamp, tz timestamptz)"
+            " d double precision, t text, day date, ts timestamp, tz timestamptz, iv interval)"
         )
         c.execute(f"INSERT INTO py_values VALUES ({HOLES})", list(VALUES.values()))
         c.execute(f"INSERT INTO py_values ({NAMES}) VALUES ({HOLES})", [None] * len(VALUES))
@@ -269,7 +270,8 @@ def test_a_pipeline_is_one_transaction(connection: psycopg.Connection, table: st
 def test_copy_out(connection: psycopg.Connection, values_table: str):
     sql = f"COPY (SELECT {NAMES} FROM {values_table} WHERE i = %s) TO STDOUT"
     with connection.cursor() as cursor, cursor.copy(sql, [-70_000]) as copy:
-        copy.set_types("bool int2 int4 int8 numeric float8 text date timestamp timestamptz".split())
+        types = "bool int2 int4 int8 numeric float8 text date timestamp timestamptz interval"
+        copy.set_types(types.split())
         assert list(copy.rows()) == [tuple(VALUES.values())]
 
 

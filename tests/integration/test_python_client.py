@@ -44,6 +44,13 @@ def view(db: tidemark.Database) -> str:
     return "pc_v"
 
 
+def test_what_was_written_is_counted_also_if_it_is_returned(db: tidemark.Database, view: str):
+    assert db.execute("INSERT INTO pc_t (k) VALUES (8), (9) RETURNING k") == 2
+    written = db.sql("DELETE FROM pc_t WHERE k > 7 RETURNING k")
+    assert (written.affected, sorted(written.rows())) == (2, [(8,), (9,)])
+    assert db.sql("SELECT 1").affected == 0
+
+
 def test_batches_add_up_to_the_view_at_their_time(db: tidemark.Database, view: str):
     rows: Counter[tuple] = Counter()
     with db.subscribe(f"SELECT g, n FROM {view} WHERE n > $1", [0]) as subscription:
@@ -172,6 +179,37 @@ def test_an_embedded_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     runpy.run_path(str(EXAMPLES / "embedded.py"))["main"](str(folder))
     assert capsys.readouterr().out == "113 visitors so far\n"
     assert not (folder / "local.json").exists()
+
+
+def test_two_programs_that_begin_at_once_share_one_server(tmp_path: Path):
+    folder = tmp_path / "shop"
+    script = (
+        "import sys, tidemark\n"
+        "with tidemark.local(sys.argv[1]) as db:\n"
+        "    db.execute('CREATE TABLE IF NOT EXISTS seen (who text)')\n"
+        "    print(db.insert('seen', [{'who': 'me'}]), flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        assert [program.stdout and program.stdout.readline() for program in both] == 2 * ["1\n"]
+        for program in both:
+            assert program.stdin is not None
+            program.stdin.close()
+        assert [program.wait() for program in both] == [0, 0]
+        with tidemark.local(folder) as db:
+            assert db.sql("SELECT count(*) FROM seen").scalar() == 2
+    finally:
+        for program in both:
+            program.kill()
 
 
 def test_a_folder_that_is_served(server: Serving):

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from docs_blocks import commands, tried_by, unlike
 from tidemark.cli import app
 from tidemark.control.catalog import Catalog, Item
 from tidemark.control.server import Options
@@ -456,6 +457,22 @@ def test_fsck(data: Path):
     assert found["shards"][0]["rows"] > 0
 
 
+def test_fsck_shows_damage_as_the_docs_do(own: tuple[Path, PersistClient]):
+    folder, client = own
+    catalog = Catalog(client)
+    for shard, name in (("u1", "orders"), ("u2", "bids")):
+        catalog.add(Item(shard, name, "table", f"CREATE TABLE {name} (...)", shard=shard))
+        fill(client, shard)
+    part = next(part.key for part in client.state("u1").parts if part.key)
+    path = client.blob.inner.path(part)
+    path.write_bytes(path.read_bytes()[:-100])
+    (block,) = tried_by("tests/integration/test_shard_cli.py")
+    for command, shown in commands(block):
+        words = command.replace("--data shop", f"--data {folder}").split()[1:]
+        printed = tidemark(*words, code=1).stdout
+        assert unlike(printed, shown) is None, printed
+
+
 def test_fsck_finds(own: tuple[Path, PersistClient]):
     folder, client = own
     fill(client, "s1", 9)
@@ -480,7 +497,7 @@ def test_beside_a_writer(tmp_path: Path):
     """All commands while another process appends, merges and collects."""
     script = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
 from pathlib import Path
 import test_shard_cli as t
 client = t.opened(Path({str(tmp_path)!r}))

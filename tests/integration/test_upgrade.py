@@ -14,6 +14,8 @@ import psycopg
 import pytest
 from serving import DEFAULT_REPLICA, Serving, eventually
 
+from docs_blocks import commands, tried_by, unlike
+
 TABLE = "CREATE TABLE log (n bigint)"
 VIEW = "CREATE MATERIALIZED VIEW v AS SELECT count(*) AS rows, sum(n) AS total FROM log"
 SECOND = f"{DEFAULT_REPLICA}.g1"
@@ -30,8 +32,8 @@ def server(tmp_path: Path) -> Iterator[Serving]:
 
 @pytest.fixture
 def standby(server: Serving) -> Iterator[Serving]:
-    """Not started: on the same data and the same ports, as an upgrade is."""
-    waiting = Serving(server.data, "--standby")
+    """Not started: on the same data and the same ports, as the docs' upgrades are."""
+    waiting = Serving(server.data, *_shown_options())
     waiting.port, waiting.http_port = server.port, server.http_port
     try:
         yield waiting
@@ -90,6 +92,10 @@ def test_it_takes_over_hydrated_and_nothing_is_lost(server: Serving, standby: Se
         assert server.process is not None
         assert server.process.wait() == 1
         assert "another control process has taken over" in server.log
+        for block in tried_by("tests/integration/test_upgrade.py"):
+            for _, shown in commands(block):
+                log = [line for line in shown if not line.startswith("ready: ")]
+                assert unlike(standby.log, log) is None
         writer.flows()
     eventually("an end of the replicas before", lambda: old not in server.running)
     new = standby.replica_pid(SECOND)
@@ -146,6 +152,17 @@ def test_one_that_dies_or_is_stopped_while_it_waits_changes_nothing(
         eventually("an end of what it started", lambda: not standby.running)
         connection.execute("INSERT INTO log VALUES (2)")
         assert connection.execute("SELECT * FROM v").fetchall() == [(2, 3)]
+
+
+def _shown_options() -> list[str]:
+    """What the docs give to a server for an upgrade, beside its data."""
+    shown = {
+        command.partition("#")[0].partition(" serve ")[2].replace("--data shop ", "").strip()
+        for block in tried_by("tests/integration/test_upgrade.py")
+        for command, _ in commands(block)
+    }
+    assert len(shown) == 1, "one way to upgrade"
+    return shown.pop().split()
 
 
 def _drained(*processes: subprocess.Popen[str]) -> None:

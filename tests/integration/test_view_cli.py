@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from serving import DEADLINE, eventually
 from typer.testing import CliRunner, Result
 
+from docs_blocks import tried_by
 from tidemark.cli import app
 from tidemark.compute.definition import planned
 from tidemark.compute.peek import run_peek
@@ -227,6 +228,36 @@ def test_verify(inputs: Inputs, tmp_path: Path):
     assert f"v: different at {inputs.time}: the query has 3 rows" in done.stdout
     # What is asked in vain is said before Spark starts.
     assert "there is no view of shard w" in typed("verify", "w", "--data", tmp_path).stderr
+
+
+def test_the_commands_of_the_docs(tmp_path: Path):
+    """Of README and docs/views.md, each in a folder with inputs of either's name."""
+    rows = pa.table({"region": ["Asia", "Europe", "Asia"]})
+    (tmp_path / "query.sql").write_text("SELECT region FROM orders")
+    shown = []
+    for block in tried_by("tests/integration/test_view_cli.py"):
+        data = tmp_path / block.page.stem
+        client = PersistClient.open(
+            blob=f"file://{data / 'blob'}", consensus=f"sqlite://{data / 'consensus.db'}"
+        )
+        for shard in ("orders", "shard-of-orders"):
+            writer = client.open_writer(shard, schema=rows.schema)
+            updates = as_updates(rows, time=1, schema=writer.schema)
+            writer.compare_and_append(updates, lower=writer.fetch_upper(), upper=Frontier(2))
+        client.close()
+        done = subprocess.run(
+            ["sh", "-euc", block.text.replace("DIR", str(data))],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        shown.append(done.stdout)
+    assert "by-region: complete to [2]" in shown[0]
+    assert "by-region: verified at 1" in shown[1]
+    assert " Asia     2       1" in shown[1], "its rows"
 
 
 def test_explain(inputs: Inputs, tmp_path: Path):

@@ -258,7 +258,7 @@ def test_asyncpg_queries(server: Serving, table: str) -> None:
 
 def test_asyncpg_copy(server: Serving, connection: psycopg.Connection, table: str) -> None:
     async def scenario(other: asyncpg.Connection) -> None:
-        assert await other.fetchval("SHOW client_encoding") == "utf8"
+        assert await other.fetchval("SHOW client_encoding") == "UTF8"
         copied = await other.copy_records_to_table("wc_t", records=ROWS)
         assert copied == "COPY 5"
         out = io.BytesIO()

@@ -26,13 +26,13 @@ def written(folder: Path, text: str) -> Path:
 def test_an_option_wins_over_the_environment_that_over_the_file_and_that_over_the_default(
     tmp_path: Path,
 ):
-    file = written(tmp_path, 'listen = "a:1"\nhttp-port = 2\nregion = "file"\n')
-    environment = {"TIDEMARK_HTTP_PORT": "3", "TIDEMARK_REGION": "variable"}
+    file = written(tmp_path, 'listen = "a:1"\nhttp = "a:2"\nregion = "file"\n')
+    environment = {"TIDEMARK_HTTP": "a:3", "TIDEMARK_REGION": "variable"}
     found = resolve({"region": "option"}, file=file, environment=environment)
     told = found.settings
-    assert (told.region, told.http_port, told.listen, told.tls) == ("option", 3, "a:1", "allow")
-    origins = {name: found.given[name].origin for name in ("region", "http-port", "listen", "tls")}
-    assert list(origins.values()) == ["--region", "TIDEMARK_HTTP_PORT", str(file), "default"]
+    assert (told.region, told.http, told.listen, told.tls) == ("option", "a:3", "a:1", "allow")
+    origins = {name: found.given[name].origin for name in ("region", "http", "listen", "tls")}
+    assert list(origins.values()) == ["--region", "TIDEMARK_HTTP", str(file), "default"]
 
 
 def test_the_file_may_be_named_by_a_variable_and_its_paths_are_relative_to_it(tmp_path: Path):
@@ -43,21 +43,23 @@ def test_the_file_may_be_named_by_a_variable_and_its_paths_are_relative_to_it(tm
 
 
 def test_flags_and_numbers_of_the_environment_are_read_as_such():
-    told = resolve(environment={"TIDEMARK_LOG_STATEMENTS": "true", "TIDEMARK_HTTP_PORT": "0"})
+    told = resolve(environment={"TIDEMARK_LOG_STATEMENTS": "true", "TIDEMARK_HTTP": "a:0"})
     assert told.settings.log_statements is True
-    assert told.settings.http_port == 0
-    assert resolve(environment={"TIDEMARK_HTTP_PORT": ""}).settings.http_port == 6876
+    assert told.settings.http == "a:0"
+    assert resolve(environment={"TIDEMARK_HTTP": ""}).settings.http == "127.0.0.1:6876"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("http_port = 1", "there is no setting 'http_port' (is http-port meant?)"),
-        ("quux = 1", "there is no setting 'quux' (there are: data, listen, http-port"),
-        ('http-port = "1"', "http-port takes a number from 0 to 65535, not '1' (write it without"),
-        ("http-port = 65536", "http-port takes a number from 0 to 65535, not '65536'"),
+        ("no_http = true", "there is no setting 'no_http' (is no-http meant?)"),
+        ("quux = 1", "there is no setting 'quux' (there are: data, listen, http,"),
+        ('no-http = "true"', "no-http takes true or false, not 'true' (write it without"),
+        ("http = 6876", "http takes host:port, as in 127.0.0.1:6876, not '6876'"),
         ('tls = "requier"', "tls takes allow or require, not 'requier' (is require meant?)"),
         ("[listen]\nport = 1", "settings have no sections"),
+        ('[server]\nlisten = "a:1"', "settings have no sections"),
+        ('listen = "a:65536"', "listen takes host:port, as in 127.0.0.1:6875, not 'a:65536'"),
         ("standby = true", "give --standby on the command line"),
         ('tls = "require"', "TLS takes both a certificate and its key"),
         ('passwords = "nowhere"', "nowhere cannot be read: it is not there"),
@@ -90,9 +92,9 @@ def test_a_wrong_value_of_a_variable_names_the_variable_and_shows_no_password():
 
 
 def test_variables_that_are_nearly_a_settings_are_told_and_others_left_alone():
-    environment = {"TIDEMARK_HTP_PORT": "1", "TIDEMARK_TEST_SERVER": "x", "TIDEMARK_LISTEN": "a:1"}
+    environment = {"TIDEMARK_HTPP": "1", "TIDEMARK_TEST_SERVER": "x", "TIDEMARK_LISTEN": "a:1"}
     assert misspelt(environment) == [
-        "TIDEMARK_HTP_PORT is no setting and is not looked at; is TIDEMARK_HTTP_PORT meant?"
+        "TIDEMARK_HTPP is no setting and is not looked at; is TIDEMARK_HTTP meant?"
     ]
 
 
@@ -103,12 +105,12 @@ def test_replicas_inherit_what_a_file_says(tmp_path: Path):
 
 
 def test_all_mistakes_of_a_file_are_said_at_once(tmp_path: Path):
-    file = written(tmp_path, 'lissten = "h:1"\nhttp-port = "6876"\ntls = "allow"\n')
+    file = written(tmp_path, 'lissten = "h:1"\nno-http = "true"\ntls = "allow"\n')
     with pytest.raises(InvalidUsage) as caught:
         resolve({}, file=file, environment={})
     first, second = caught.value.message.splitlines()
     assert "no setting 'lissten' (is listen meant?)" in first
-    assert "http-port takes a number from 0 to 65535, not '6876' (write it without" in second
+    assert "no-http takes true or false, not 'true' (write it without" in second
 
 
 def test_tools_take_the_stores_of_the_settings_unless_they_are_told_others(

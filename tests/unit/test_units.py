@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemark.errors import InvalidUsage
+from tidemark.tools.output import counted
 from tidemark.units import byte_size
 
 
@@ -20,3 +21,7 @@ def test_sizes(text: str, size: int):
 def test_what_is_none(text: str):
     with pytest.raises(InvalidUsage, match="not a size"):
         byte_size(text)
+
+
+def test_things_are_counted():
+    assert [counted(n, "part") for n in (0, 1, 1234)] == ["0 parts", "1 part", "1,234 parts"]

@@ -35,7 +35,7 @@ class ServerProcess:
         self.folder = folder / "data"
         self._log = folder / "serve.log"
         self._arguments = ["--spark-master", spark_master, "--listen", "127.0.0.1:0"]
-        self._arguments += ["--http-port", "0", "--secrets-key", str(folder / "secrets.key")]
+        self._arguments += ["--http", "127.0.0.1:0", "--secrets-key", str(folder / "secrets.key")]
         self._process: subprocess.Popen[str] | None = None
         self._http = ""
         self.dsn = ""

@@ -14,15 +14,17 @@ from typing import Literal, Self
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.json import JsonbDumper
 
 from tidemark.client.live import watch
-from tidemark.client.load import Loadable, csv_blocks, table_of
-from tidemark.client.names import quoted, relation
+from tidemark.client.load import Loadable, as_rows, csv_blocks, table_of
+from tidemark.client.names import quoted, relation, uncommented
 from tidemark.client.problems import as_ours, no_connection
 from tidemark.client.result import Result
 from tidemark.client.subscription import Subscription, statement
 from tidemark.client.values import columns_of, load_texts
-from tidemark.errors import InvalidUsage
+from tidemark.control.lexer import split
+from tidemark.errors import InvalidUsage, SqlError
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -30,7 +32,7 @@ HOST, PORT, NAME = "127.0.0.1", 6875, "tidemark"
 """Where a server is if nothing else was said; the user and the database have the same name."""
 
 _NUMBERED = re.compile(r"\$[1-9]")
-_SUBSCRIBE = re.compile(r"\s*(?:--[^\n]*\n\s*)*subscribe\b", re.IGNORECASE)
+_STREAM = re.compile(r"\b(subscribe|copy)\b", re.IGNORECASE)
 
 
 def connect(
@@ -66,6 +68,8 @@ def connect(
     defaults = {"host": HOST, "port": PORT, "user": NAME, "dbname": NAME}
     target = defaults | _parsed(dsn) | {k: v for k, v in named.items() if v is not None} | options
     target |= {"application_name": application_name, "connect_timeout": connect_timeout}
+    if not re.fullmatch(r"[0-9]+(,[0-9]+)*", str(target["port"])):
+        raise InvalidUsage(f"a port is a number, not {target['port']!r}")
     if settings:
         target["options"] = " ".join(f"-c {_setting(*each)}" for each in settings.items())
     return Database(target, on_notice=on_notice)
@@ -94,6 +98,29 @@ def _setting(name: str, value: str) -> str:
     return f"{name}={escaped}"
 
 
+def _check_has_result(query: str) -> None:
+    """What goes on for ever is no result; and a COPY whose rows nobody takes holds up its session
+    for good."""
+    if not _STREAM.search(query):
+        return
+    try:
+        begun = [_STREAM.match(uncommented(each)) for each in split(query)]
+    except SqlError:  # The server says better what is wrong.
+        return
+    words = {found[1].lower() for found in begun if found}
+    if "subscribe" in words:
+        raise InvalidUsage(
+            "a SUBSCRIBE has no end, so it is no result",
+            hint="for batch in db.subscribe(...), or db.live(...)",
+        )
+    if "copy" in words:
+        raise InvalidUsage(
+            "a COPY is a stream, so it has no result",
+            hint="db.insert(...) writes rows, db.sql(...) of a SELECT reads them, "
+            "db.connection.cursor().copy(...) is COPY itself",
+        )
+
+
 class Database:
     """A session of a server; a context manager that closes it."""
 
@@ -110,19 +137,14 @@ class Database:
 
         Parameters stand as `$1`, `$2` in the text, or as psycopg writes them: `%s`, `%(name)s`.
         """
-        if _SUBSCRIBE.match(query):
-            raise InvalidUsage(
-                "a SUBSCRIBE has no end, so it is no result",
-                hint="for batch in db.subscribe(...), or db.live(...)",
-            )
+        _check_has_result(query)
         with as_ours(), self._cursor(self._connection, query, parameters) as cursor:
             cursor.execute(query.encode(), parameters)
             while cursor.nextset():
                 pass
             rows = cursor.fetchall() if cursor.description is not None else []
-            affected = cursor.rowcount if cursor.description is None else 0
             status = cursor.statusmessage or ""
-            return Result(columns_of(cursor), rows, status, max(affected, 0))
+            return Result(columns_of(cursor), rows, status, max(cursor.rowcount, 0))
 
     def execute(self, query: str, parameters: Parameters | None = None) -> int:
         """Run a statement, or several; how many rows the last one has written."""
@@ -139,12 +161,13 @@ class Database:
     def insert(self, table: str, data: Loadable) -> int:
         """Insert rows, all of them or none: an Arrow table, a pandas, Polars or Spark data frame,
         a `Result`, a dict of columns or a list of dicts. Columns go by their names."""
-        given = table_of(data)
+        with as_rows():
+            given = table_of(data)
         if not given.num_columns:
             return 0
         names = ", ".join(quoted(name) for name in given.column_names)
         sql = f"COPY {relation(table)} ({names}) FROM STDIN (FORMAT csv)"
-        with as_ours(), self._connection.cursor() as cursor:
+        with as_ours(), as_rows(), self._connection.cursor() as cursor:
             with cursor.copy(sql.encode()) as copy:
                 for block in csv_blocks(given):
                     copy.write(block)
@@ -162,7 +185,7 @@ class Database:
         up_to: int | None = None,
         progress: bool = False,
         envelope: Literal["upsert", "debezium"] | None = None,
-        key: Sequence[str] = (),
+        key: str | Sequence[str] = (),
     ) -> Subscription:
         """Follow a relation or a query: what it has, then every change, as batches.
 
@@ -170,8 +193,9 @@ class Database:
         `progress`, time that passes without a change is a batch, too. `up_to` is where it ends.
         An `envelope` shows what happened to keys instead of rows that came and went.
         """
+        names = (key,) if isinstance(key, str) else tuple(key)
         sql = statement(
-            what, snapshot=snapshot, as_of=as_of, up_to=up_to, envelope=envelope, key=tuple(key)
+            what, snapshot=snapshot, as_of=as_of, up_to=up_to, envelope=envelope, key=names
         )
         return self.subscription(sql, parameters, progress=progress)
 
@@ -254,9 +278,12 @@ class Database:
     def _open(self) -> psycopg.Connection:
         try:
             connection = psycopg.connect(make_conninfo(**self._target), autocommit=True)
+        except psycopg.ProgrammingError as error:
+            raise InvalidUsage(str(error).strip(), hint="options are those of libpq") from error
         except psycopg.OperationalError as error:
-            raise no_connection(error, self._target["host"], int(self._target["port"])) from error
+            raise no_connection(error, self._target["host"], self._target["port"]) from error
         load_texts(connection)
+        connection.adapters.register_dumper(dict, JsonbDumper)  # As `insert` takes them.
         if self._on_notice is not None:
             tell = self._on_notice
             connection.add_notice_handler(
@@ -269,6 +296,13 @@ class Database:
         connection: psycopg.Connection, query: str, parameters: Parameters | None
     ) -> psycopg.Cursor:
         """One that understands how this query writes its parameters."""
+        if isinstance(parameters, str | bytes) or not isinstance(
+            parameters, Sequence | Mapping | None
+        ):
+            raise InvalidUsage(
+                f"parameters are a list or a mapping, not {parameters!r}",
+                hint="of one parameter, a list of one",
+            )
         if parameters is not None and _NUMBERED.search(query):
             if isinstance(parameters, Mapping):
                 raise InvalidUsage("$1 takes its value from a list, not from a mapping")

@@ -6,6 +6,7 @@ reaches, and it stops when the database is closed or this process ends, however 
 that was acknowledged is lost then, and the next `local(path)` goes on.
 
     DIR/local.json       where the server of this folder listens, and whose it is
+    DIR/local.lock       held while one is started or stopped: whoever else comes waits for that
     DIR/log/serve.log    what it had to say
 
 A second `local(path)`, from here or from another process, joins the server that runs; it stops
@@ -15,13 +16,14 @@ when the one that has started it closes.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -31,7 +33,7 @@ from tidemark.client.keeper import Listening, Word
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import InvalidUsage, Unavailable
 
-ADDRESS, LOG = "local.json", "serve.log"
+ADDRESS, LOCK, LOG = "local.json", "local.lock", "serve.log"
 STOP_SECONDS = 60
 """How long a server that was told to stop may take."""
 LET_GO_EVERY = 0.5
@@ -58,22 +60,35 @@ def local(
     `Unavailable`: `connect` to that server instead.
     """
     folder = Path(path).resolve()
-    kept = _kept(folder)
-    if kept is not None and _lives(kept.owner):
-        with suppress(Unavailable):
-            return connect(host=kept.host, port=kept.port, settings=settings)
-    child, address = _started(folder, spark_master, patient=kept is not None)
-    stop = _once(child, folder)
     try:
-        mine = Kept(address.host, address.port, os.getpid())
-        (folder / ADDRESS).write_bytes(msgspec.json.encode(mine))
-        database = connect(host=address.host, port=address.port, settings=settings)
-    except BaseException:
-        stop()
-        raise
+        (folder / "log").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidUsage(f"{folder} cannot be a folder: {error.strerror}") from error
+    with _alone(folder):
+        kept = _kept(folder)
+        if kept is not None and _lives(kept.owner):
+            with suppress(Unavailable):
+                return connect(host=kept.host, port=kept.port, settings=settings)
+        child, address = _started(folder, spark_master, patient=kept is not None)
+        try:
+            mine = Kept(address.host, address.port, os.getpid())
+            (folder / ADDRESS).write_bytes(msgspec.json.encode(mine))
+            database = connect(host=address.host, port=address.port, settings=settings)
+        except BaseException:
+            _end(child, folder)
+            raise
+    stop = _once(child, folder)
     atexit.register(stop)
     database.on_close(stop)
     return database
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else starts or stops a server of this folder meanwhile."""
+    with open(folder / LOCK, "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _kept(folder: Path) -> Kept | None:
@@ -112,10 +127,6 @@ def _started(
 
 
 def _start(folder: Path, spark_master: str) -> subprocess.Popen[bytes]:
-    try:
-        (folder / "log").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidUsage(f"{folder} cannot be a folder: {error.strerror}") from error
     with open(folder / "log" / LOG, "a") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "tidemark.client.keeper", str(folder), spark_master],
@@ -147,10 +158,18 @@ def _once(child: subprocess.Popen[bytes], folder: Path) -> Callable[[], None]:
     def stop() -> None:
         with lock:
             atexit.unregister(stop)
-            (folder / ADDRESS).unlink(missing_ok=True)
-            _stop(child)
+            if child.poll() is None and folder.is_dir():
+                with _alone(folder):
+                    _end(child, folder)
+            else:
+                _stop(child)
 
     return stop
+
+
+def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
+    (folder / ADDRESS).unlink(missing_ok=True)
+    _stop(child)
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

@@ -55,7 +55,7 @@ def main() -> None:
         "127.0.0.1:0",
         spark_master=spark_master,
         secrets_key=Path(key) if key else None,
-        http_port=None,
+        http_listen=None,
     )
 
     def ready(at: Ready) -> None:

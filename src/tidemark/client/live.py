@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from itertools import islice
 
@@ -26,6 +27,7 @@ from tidemark.types import Column
 
 _ORDER = re.compile(r'\s*("(?:[^"]|"")+"|[^\s,"]+)(?:\s+(asc|desc))?\s*(?:,|$)', re.IGNORECASE)
 _NOT_NUMBERS = {"NaN": 2, "Infinity": 1, "-Infinity": -1}
+_FIRST_MOMENT, _LAST_MOMENT = 100_000_000_000, 100_000_000_000_000  # 1973 to 5138.
 
 
 class Contents:
@@ -131,8 +133,8 @@ def _notebook(limit: int) -> Paint:
     assert handle is not None, "it was asked for"
 
     def paint(contents: Contents) -> None:
-        table = show.html(contents.columns, contents.rows(limit), limit)
-        handle.update(HTML(f"{table}<p>{show.escape(caption(contents, limit))}</p>"))
+        rows = contents.rows(limit)
+        handle.update(HTML(show.html(contents.columns, rows, limit, caption(contents, limit))))
 
     return paint
 
@@ -140,16 +142,28 @@ def _notebook(limit: int) -> Paint:
 def caption(contents: Contents, limit: int) -> str:
     count = len(contents)
     first = f", the first {limit} shown" if count > limit else ""
-    return f"{show.count_line(count)[1:-1]}{first}, as of {contents.time}"
+    return f"{show.count_line(count)[1:-1]}{first}, as of {_moment(contents.time)}"
+
+
+def _moment(time: int | None) -> str:
+    """As a clock says it, and as AS OF takes it; what is no time of a clock is left as it is."""
+    if time is None or not _FIRST_MOMENT <= time < _LAST_MOMENT:
+        return str(time)
+    at = datetime.fromtimestamp(time / 1000, UTC).replace(tzinfo=None)
+    return f"{at.isoformat(' ', 'milliseconds')} UTC ({time})"
 
 
 class Screen:
-    """The table on a terminal, repainted in place; on anything else, its last state at the end."""
+    """The table on a terminal, repainted in place; on anything else, its last state at the end.
+
+    The `note` is below it for as long as it changes.
+    """
 
     def __init__(self, console: Console, limit: int, note: str | None = None):
         self._console = console
         self._limit = limit
         self._note = note
+        self._shown: Contents | None = None
         self._live = Live(
             Text("waiting for the first rows"), console=console, auto_refresh=False, transient=False
         )
@@ -159,9 +173,15 @@ class Screen:
         return self.paint
 
     def __exit__(self, *_: object) -> None:
+        self._note = None
+        if self._shown is not None:
+            self.paint(self._shown)
         self._live.stop()
+        if not self._console.is_terminal:
+            self._console.line()
 
     def paint(self, contents: Contents) -> None:
+        self._shown = contents
         # What is higher than the terminal could not be repainted in place.
         room = max(1, min(self._limit, self._console.height - 7))
         rows = contents.rows(room)

@@ -9,19 +9,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from tidemark.client.show import cell
-from tidemark.errors import InvalidUsage
+from tidemark.errors import DataError, InvalidUsage
 
 Loadable = Any
 """What `table_of` takes."""
 
 BLOCK_ROWS = 65_536
 _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
+
+
+@contextmanager
+def as_rows() -> Iterator[None]:
+    """What Arrow makes no columns of is ours to say."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise DataError(
+            f"this cannot be inserted: {error}",
+            hint="the values of a column are of one type, and all columns have as many",
+        ) from error
 
 
 def table_of(data: Loadable) -> pa.Table:
@@ -32,7 +46,7 @@ def table_of(data: Loadable) -> pa.Table:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, Mapping):
-        return pa.table({name: _column(values) for name, values in data.items()})
+        return pa.table({name: _array(name, values) for name, values in data.items()})
     if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
         return _of_dicts(data)
     if type(data).__module__.partition(".")[0] == "pandas":
@@ -49,7 +63,25 @@ def table_of(data: Loadable) -> pa.Table:
 def _of_dicts(rows: Sequence[Mapping[str, object]]) -> pa.Table:
     """What the first row leaves out, a later one may have."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+    return pa.table({name: _array(name, [row.get(name) for row in rows]) for name in names})
+
+
+def _array(name: str, values: Any) -> Any:
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise InvalidUsage(
+            f"column {name}: {values!r} is one value, not a column of them",
+            hint="a dict has columns; one row is a list of one dict",
+        )
+    column = _column(values)
+    if not isinstance(column, Sequence):
+        return column
+    try:
+        return pa.array(column)
+    except pa.ArrowException as error:
+        raise DataError(
+            f"column {name} cannot be inserted: {error}",
+            hint="the values of a column are of one type",
+        ) from error
 
 
 def _column(values: Any) -> Any:
@@ -81,6 +113,9 @@ def _texts(column: pa.Array) -> pa.Array:
         return _array_texts(column)
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
         return _each(column, lambda value: json.dumps(value, default=str))
+    if pa.types.is_duration(kind):
+        micros = column.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.string())
+        return pc.binary_join_element_wise(micros, "microseconds", " ")
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         column = column.cast(pa.timestamp("us", kind.tz), safe=False)
     return column.cast(pa.string())

@@ -1,4 +1,4 @@
-"""Names of relations, as users of the client write them."""
+"""Names of relations, as users of the client write them, and where a statement begins."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from tidemark.errors import InvalidUsage
 
 _PART = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
 _NAME = re.compile(rf"\s*{_PART}(?:\.{_PART}){{0,2}}\s*")
+_BEFORE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+
+
+def uncommented(sql: str) -> str:
+    """A statement from its first word on."""
+    before = _BEFORE.match(sql)
+    return sql[before.end() :] if before else sql
 
 
 def is_relation(text: str) -> bool:

@@ -6,6 +6,7 @@ the context. Whoever catches `TidemarkError` catches everything that a client ra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,7 @@ from tidemark.errors import (
 _KINDS: tuple[tuple[str, type[TidemarkError]], ...] = (
     ("57014", Cancelled),
     ("57", Unavailable),
+    ("08P01", SqlError),
     ("08", Unavailable),
     ("53", Unavailable),
     ("0A", Unsupported),
@@ -70,15 +72,20 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def no_connection(error: psycopg.Error, host: str, port: int) -> TidemarkError:
+def no_connection(error: psycopg.Error, host: str, port: int | str) -> TidemarkError:
     """Nobody answers there, or the one who does says no."""
     text = str(error)
     if "FATAL" in text or "password" in text or "SSL" in text or "certificate" in text:
-        reason = text.rpartition("FATAL:")[2] if "FATAL:" in text else _first_line(error)
+        # libpq tries more than one way in, and says what became of each; the first is the best.
+        first = re.split(r"\n(?=connection to server)", text)[0]
+        _, is_servers, said = first.partition("FATAL:")
+        reason = said if is_servers else first.rpartition(" failed: ")[2]
         lines = [line.strip() for line in reason.strip().splitlines()]
         hint = next((line[5:].strip() for line in lines if line.startswith("HINT:")), None)
+        if hint is None and "certificate" in lines[0]:
+            hint = "sslrootcert=FILE says whose certificates are trusted"
         return Unavailable(
-            f"{host}:{port} refuses the connection: {lines[0]}",
+            f"{host}:{port} refuses the connection: {lines[0].removeprefix('fe_sendauth: ')}",
             hint=hint or "check user, password, database and sslmode",
             sqlstate=error.sqlstate or "08004",
         )

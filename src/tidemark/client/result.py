@@ -29,13 +29,14 @@ CHUNK_ROWS = 65_536
 class Result:
     """Rows and their columns; `status` is the server's word for it, like `INSERT 0 3`.
 
-    A statement that answers no rows has no `columns`, and `affected` says how many rows it wrote.
+    A statement that answers no rows has no `columns`; `affected` says how many rows one has written.
     """
 
-    def __init__(self, columns: tuple[Column, ...], rows: list[tuple], status: str, affected: int):
+    def __init__(self, columns: tuple[Column, ...], rows: list[tuple], status: str, count: int):
         self.columns = columns
         self.status = status
-        self.affected = affected
+        wrote = not columns or status.startswith(("INSERT", "UPDATE", "DELETE"))
+        self.affected = count if wrote else 0
         self._texts = rows
 
     @property

@@ -101,15 +101,20 @@ def plain(columns: Sequence[Column], rows: Sequence[Row], shown: int = SHOWN) ->
     return "\n".join(lines)
 
 
-def html(columns: Sequence[Column], rows: Sequence[Row], shown: int = SHOWN) -> str:
-    """The same for a notebook; its colours are the notebook's own."""
+def html(
+    columns: Sequence[Column], rows: Sequence[Row], shown: int = SHOWN, note: str | None = None
+) -> str:
+    """The same for a notebook; its colours are the notebook's own.
+
+    Below it stands the `note`, or else how many rows there are.
+    """
     head = "".join(
         f'<th title="{escape(str(column.type))}">{escape(column.name)}</th>' for column in columns
     )
     body = "".join(f"<tr>{_html_cells(columns, row)}</tr>" for row in rows[:shown])
     return (
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"<p>{escape(_counted(len(rows), shown))}</p>"
+        f"<p>{escape(note or _counted(len(rows), shown))}</p>"
     )
 
 

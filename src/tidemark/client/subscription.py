@@ -43,7 +43,9 @@ TIME, PROGRESSED, DIFF, STATE = "mz_timestamp", "mz_progressed", "mz_diff", "mz_
 CANCEL_SECONDS = 5.0
 """How long a server may take to hear that a subscription is over."""
 
-_LAST_OPTIONS = re.compile(r"\bWITH\s*\(([^()]*)\)\s*$", re.IGNORECASE)
+_LAST_OPTIONS = re.compile(
+    r"\bWITH\s*\(([^()]*)\)(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*$", re.IGNORECASE | re.DOTALL
+)
 
 
 def statement(
@@ -75,7 +77,7 @@ def with_progress(sql: str) -> str:
     """A SUBSCRIBE that somebody wrote, saying PROGRESS, too."""
     options = _LAST_OPTIONS.search(sql)
     if options is None:
-        return f"{sql} WITH (PROGRESS = true)"
+        return f"{sql}\nWITH (PROGRESS = true)"  # Its last line may end in a comment.
     if "progress" in options.group(1).lower():
         raise InvalidUsage("PROGRESS is what the client asks for by itself", hint="leave it out")
     return f"{sql[: options.end(1)]}, PROGRESS = true{sql[options.end(1) :]}"
@@ -221,7 +223,11 @@ def _cut(cursor: psycopg.Cursor, stream: Iterator[tuple], progress: bool) -> Gen
 
 def _columns(cursor: psycopg.Cursor) -> tuple[Column, ...]:
     time, progressed, *others = columns_of(cursor)
-    assert (time.name, progressed.name) == (TIME, PROGRESSED), "it was asked for"
+    if (time.name, progressed.name) != (TIME, PROGRESSED):
+        raise InvalidUsage(
+            "a subscription is cut into batches where the server says how far it is",
+            hint="end the statement with WITH (PROGRESS = true)",
+        )
     return (Column(TIME, BIGINT), *others)
 
 

@@ -7,6 +7,7 @@ Python, except elements of arrays, which psycopg takes apart. The types are thos
 
     numeric(10,2)  ->  decimal128(10, 2)        numeric  ->  decimal128(38, 16)
     jsonb          ->  string, its text         integer[]  ->  list<int32>
+    interval       ->  duration[us]
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ import pyarrow.compute as pc
 from psycopg.types.string import TextLoader
 
 from tidemark.errors import DataError
-from tidemark.types import SCALARS, SYSTEM_SCALARS, TEXT, Column, SqlType, array_of, numeric
+from tidemark.types import (
+    INTERVAL,
+    SCALARS,
+    SYSTEM_SCALARS,
+    TEXT,
+    Column,
+    SqlType,
+    array_of,
+    numeric,
+)
 
 Cells = Sequence[str | None] | Sequence[list[str | None] | None]
 """One column: texts, or for an array lists of them."""
@@ -61,8 +71,10 @@ def _type(oid: int, precision: int | None, scale: int | None) -> SqlType:
 
 
 def arrow_type(type_: SqlType) -> pa.DataType:
-    """What a client gets: as stored, but an array is a list."""
-    return type_.arrow if type_.element is None else pa.list_(type_.element.arrow)
+    """What a client gets: as stored, but an array is a list and an interval a duration."""
+    if type_.element is not None:
+        return pa.list_(arrow_type(type_.element))
+    return _DURATION if type_ == INTERVAL else type_.arrow
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -123,9 +135,34 @@ def _bytea(texts: pa.Array, _: SqlType) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(texts), buffers)
 
 
+def _interval(texts: pa.Array, _: SqlType) -> pa.Array:
+    """`-1 days -02:03:04.5`, of which either part may be missing."""
+    parts = pc.extract_regex(texts, _INTERVAL)
+
+    def part(name: str) -> pa.Array:
+        found = pc.struct_field(parts, name)
+        return pc.if_else(pc.equal(found, ""), "0", found)
+
+    def counted(name: str, micros: int) -> pa.Array:
+        return pc.multiply(part(name).cast(pa.int64()), micros)
+
+    fraction = pc.utf8_rpad(part("fraction"), 6, "0").cast(pa.int64())
+    clock = pc.add(counted("hours", 3_600_000_000), counted("minutes", 60_000_000))
+    clock = pc.add(clock, pc.add(counted("seconds", 1_000_000), fraction))
+    clock = pc.if_else(pc.equal(part("sign"), "-"), pc.negate(clock), clock)
+    return pc.add(counted("days", 86_400_000_000), clock).cast(_DURATION)
+
+
+_DURATION = pa.duration("us")
+_INTERVAL = (
+    r"^(?:(?P<days>-?\d+) days? ?)?"
+    r"(?:(?P<sign>-?)(?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)(?:\.(?P<fraction>\d+))?)?$"
+)
+
 _READERS: dict[str, Callable[[pa.Array, SqlType], pa.Array]] = {
     "boolean": _boolean,
     "bytea": _bytea,
+    "interval": _interval,
 }
 
 

@@ -29,6 +29,7 @@ from tidemark.compute.arrays import loaded, stored
 from tidemark.compute.casts import cast, castable
 from tidemark.compute.expr import Call, Expr, Lit
 from tidemark.compute.functions import call
+from tidemark.compute.intervals import kept
 from tidemark.compute.json_text import json_text
 from tidemark.compute.literals import UNKNOWN
 from tidemark.compute.plan import Aggregate, Order
@@ -37,6 +38,7 @@ from tidemark.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,
+    INTERVAL,
     JSONB,
     NUMERIC,
     TEXT,
@@ -63,6 +65,8 @@ def _one(accepts: Callable[[SqlType], SqlType | None]) -> Callable[[Types], SqlT
 
 
 def _sum(type_: SqlType) -> SqlType | None:
+    if type_ == INTERVAL:
+        return INTERVAL
     if type_.name in ("smallint", "integer"):
         return BIGINT
     if not type_.is_exact:
@@ -71,6 +75,10 @@ def _sum(type_: SqlType) -> SqlType | None:
 
 
 def _average(type_: SqlType) -> SqlType | None:
+    return INTERVAL if type_ == INTERVAL else NUMERIC if type_.is_exact else None
+
+
+def _deviation(type_: SqlType) -> SqlType | None:
     return NUMERIC if type_.is_exact else None
 
 
@@ -93,10 +101,10 @@ AGGREGATES: dict[str, Rule] = {
     "avg": Rule("accumulable", _one(_average)),
     "bool_and": Rule("accumulable", _one(_boolean), distinct_matters=False),
     "bool_or": Rule("accumulable", _one(_boolean), distinct_matters=False),
-    "var_pop": Rule("accumulable", _one(_average)),
-    "var_samp": Rule("accumulable", _one(_average)),
-    "stddev_pop": Rule("accumulable", _one(_average)),
-    "stddev_samp": Rule("accumulable", _one(_average)),
+    "var_pop": Rule("accumulable", _one(_deviation)),
+    "var_samp": Rule("accumulable", _one(_deviation)),
+    "stddev_pop": Rule("accumulable", _one(_deviation)),
+    "stddev_samp": Rule("accumulable", _one(_deviation)),
     "min": Rule("ordered", _one(_extreme), distinct_matters=False),
     "max": Rule("ordered", _one(_extreme), distinct_matters=False),
     "array_agg": Rule("whole", _one(array_of)),
@@ -108,7 +116,8 @@ AGGREGATES: dict[str, Rule] = {
 ALIASES = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp"}
 
 COMPOSED = ("bool_and", "bool_or", "var_pop", "var_samp", "stddev_pop", "stddev_samp")
-"""Computed from other aggregates, so that no plan ever holds them."""
+"""Computed from other aggregates, so that no plan ever holds them. Nor does any hold a sum or an
+average of intervals, which is one of seconds."""
 
 
 def is_aggregate(name: str) -> bool:
@@ -165,6 +174,9 @@ def aggregate(
 
 def composed(agg: Aggregate, column: Callable[[Aggregate], Expr]) -> Expr | None:
     """The aggregate as an expression over others, which `column` places; None if it is simple."""
+    if agg.type == INTERVAL and agg.fn in ("sum", "avg"):
+        seconds = call("seconds of", agg.args)
+        return call("interval of", (column(aggregate(agg.fn, (seconds,), distinct=agg.distinct)),))
     if agg.fn not in COMPOSED:
         return None
     (arg,) = agg.args
@@ -192,6 +204,8 @@ def composed(agg: Aggregate, column: Callable[[Aggregate], Expr]) -> Expr | None
 
 def _settled(fn: str, at: int, arg: Expr) -> Expr:
     """A quoted literal is text; what becomes text is converted where PostgreSQL would."""
+    if arg.type == INTERVAL:
+        arg = kept(arg)
     if arg.type == UNKNOWN or (fn == "jsonb_object_agg" and at == 0):
         return cast(arg, TEXT)
     if fn == "string_agg" and arg.type != TEXT and castable(arg.type, TEXT, "implicit"):

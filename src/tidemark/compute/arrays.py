@@ -14,9 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tidemark.compute.expr import Lit
+from tidemark.compute.intervals import seconds_of
 from tidemark.compute.jsonb import java_double, written
 from tidemark.errors import DataError, Unsupported
-from tidemark.types import NUMERIC, SqlType
+from tidemark.types import INTERVAL, NUMERIC, SqlType
 
 _ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^",{}\\]|\\.)*))\s*([,}])', re.DOTALL)
 _PLAIN = re.compile(r'[^\s",{}\\]+')
@@ -90,6 +92,8 @@ def stored_text(elements: Sequence[str | None], type_: SqlType) -> str:
             spell = _java_double
         case "timestamp with time zone":
             spell = _without_zone
+        case "interval":
+            spell = _seconds
         case "bytea":
             spell = _without_prefix
         case _:
@@ -105,6 +109,10 @@ def _java_double(text: str) -> str:
 
 def _without_zone(text: str) -> str:
     return text.removesuffix("+00")
+
+
+def _seconds(text: str) -> str:
+    return str(seconds_of(Lit(text, INTERVAL)))
 
 
 def _without_prefix(text: str) -> str:

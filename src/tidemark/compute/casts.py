@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidemark.compute import literals
-from tidemark.compute.expr import Cast, Expr, Lit
-from tidemark.compute.intervals import INTERVAL
+from tidemark.compute.expr import Asked, Cast, Expr, Lit
+from tidemark.compute.intervals import SPARK_TEXT, kept
 from tidemark.compute.json_text import spaced
 from tidemark.compute.literals import UNKNOWN
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import (
     BARE_NUMERIC_SCALE,
     DATE,
+    INTERVAL,
     MAX_PRECISION,
     NUMERIC,
     TEXT,
@@ -89,7 +90,8 @@ _WORDS = ", ".join(
 _PLAIN = "CAST({0} AS {T})"
 _TRY = "try_cast({0} AS {T})"
 _BYTEA = (
-    "CASE WHEN {0} LIKE '\\\\\\\\x%' THEN try_to_binary(substr({0}, 3), 'hex')"
+    "CASE WHEN {0} LIKE '\\\\\\\\x%' AND char_length({0}) % 2 = 0"
+    " THEN try_to_binary(substr({0}, 3), 'hex')"
     " WHEN NOT contains({0}, '\\\\') THEN CAST({0} AS BINARY) END"
 )
 # Spark's parser stops after a document; a text that is more than one is none as part of another.
@@ -120,7 +122,9 @@ JSON_TYPE = (
     " ELSE CASE WHEN {0} IS NOT NULL THEN 'number' END END"
 )
 _JSON_NUMBER = "{0} RLIKE '^-?[0-9]'"
-_NOT_SO_IN_JSON = f"concat('cannot cast jsonb ', {JSON_TYPE}, ' to type {{type}}')"
+_NOT_SO_IN_JSON = (
+    f"concat('cannot cast jsonb ', replace({JSON_TYPE}, 'number', 'numeric'), ' to type {{type}}')"
+)
 
 
 def _from_json(spark: str, is_such: str, failure: Failure) -> CastRule:
@@ -230,6 +234,7 @@ CASTS: dict[tuple[str, str], CastRule] = {
     ("timestamp with time zone", "date"): CastRule("assignment", _PLAIN),
     ("timestamp with time zone", "timestamp"): CastRule("assignment", _PLAIN),
     ("timestamp with time zone", "text"): CastRule("assignment", "concat({0}, '+00')"),
+    ("interval", "text"): CastRule("assignment", SPARK_TEXT),
 }
 
 PATTERNS = {
@@ -294,6 +299,8 @@ def cast(expr: Expr, type_: SqlType, *, context: Context = "explicit") -> Expr:
     if expr.type == type_:
         return expr
     if isinstance(expr, Lit) and (expr.type == UNKNOWN or expr.value is None):
+        if isinstance(expr, Asked):
+            expr.told.types.append(type_)
         return Lit(None, type_) if expr.value is None else literals.typed(expr.value, type_)
     rule = rule_for(expr.type, type_)
     if rule is None or _STRENGTH[rule.context] > _STRENGTH[context]:
@@ -312,12 +319,9 @@ def castable(source: SqlType, target: SqlType, context: Context) -> bool:
 
 
 def settled(expr: Expr) -> Expr:
-    """A literal that found no context is text, as in PostgreSQL; an interval has none at all."""
+    """A literal that found no context is text, as in PostgreSQL; an interval has no months."""
     if expr.type == INTERVAL:
-        raise Unsupported(
-            "values of type interval are not supported",
-            hint="add intervals to dates and timestamps, or keep seconds as numbers",
-        )
+        return kept(expr)
     return cast(expr, TEXT) if expr.type == UNKNOWN else expr
 
 

@@ -27,12 +27,14 @@ from pyspark.sql import SparkSession
 from tidemark.clock import SYSTEM_CLOCK, Clock, Onward
 from tidemark.compute.arrangements import Arrangements
 from tidemark.compute.index import Indexes
+from tidemark.compute.lines import Listener
 from tidemark.compute.peek import Peeks
 from tidemark.compute.protocol import (
     Address,
     CancelPeek,
     Configure,
     DataflowSpec,
+    Failure,
     LookUp,
     Peek,
     Statuses,
@@ -134,6 +136,11 @@ class Replica:
         statuses = (*workers, *self._schedule.statuses(), *self._indexes.statuses())
         return Statuses(os.getpid(), statuses, jobs_run(self.spark), self._spark_ui)
 
+    def look_up(self, asked: LookUp) -> bytes | None:
+        with _explained(asked.id):
+            found = self.peeks.look_up(asked)
+            return None if found is None else encode_table(found)
+
     def stop(self) -> None:
         self._schedule.stop()
         with self._configuring:
@@ -183,7 +190,6 @@ _CONFIGURE = msgspec.json.Decoder(Configure)
 _CANCEL = msgspec.json.Decoder(CancelPeek)
 _VERIFY = msgspec.json.Decoder(Verify)
 _PEEK = msgspec.json.Decoder(Peek)
-_LOOK_UP = msgspec.json.Decoder(LookUp)
 
 
 class FlightServer(flight.FlightServerBase):
@@ -210,8 +216,6 @@ class FlightServer(flight.FlightServerBase):
                 return [b"{}"]
             case "verify":
                 return [self._verified(_VERIFY.decode(body))]
-            case "lookup":
-                return [self._looked_up(_LOOK_UP.decode(body))]
         raise flight.FlightServerError(f"unknown action {action.type}")
 
     def do_get(self, context, ticket):
@@ -220,12 +224,6 @@ class FlightServer(flight.FlightServerBase):
         with _sent(peek.id):
             table = self._replica.peeks.run(peek)
         return flight.RecordBatchStream(table)
-
-    def _looked_up(self, asked: LookUp) -> bytes:
-        """Nothing at all is "ask in another way"."""
-        with _sent(asked.id):
-            found = self._replica.peeks.look_up(asked)
-            return b"" if found is None else encode_table(found)
 
     def _verified(self, asked: Verify) -> bytes:
         with _sent(asked.id):
@@ -236,14 +234,23 @@ class FlightServer(flight.FlightServerBase):
 def _sent(query: str) -> Iterator[None]:
     """Errors as Flight carries them."""
     try:
-        yield
+        with _explained(query):
+            yield
     except TidemarkError as error:
-        raise flight.FlightServerError(error.message, encode_error(error)) from error
+        failure = msgspec.json.encode(Failure.of(error))
+        raise flight.FlightServerError(error.message, failure) from error
+
+
+@contextmanager
+def _explained(query: str) -> Iterator[None]:
+    """What is told of errors is short: a traceback would not even fit into a gRPC header."""
+    try:
+        yield
+    except TidemarkError:
+        raise
     except Exception as error:
-        # Flight would send the whole traceback, which does not fit into a gRPC header.
         log.error("a query failed", query=query, exc_info=True)
-        short = _failure(error)
-        raise flight.FlightServerError(short.message, encode_error(short)) from None
+        raise _failure(error) from None
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):
@@ -258,21 +265,11 @@ class _TokenCheck(flight.ServerMiddlewareFactory):
             raise flight.FlightUnauthenticatedError("wrong token")
 
 
-class Failure(msgspec.Struct, frozen=True):
-    message: str
-    hint: str | None
-    sqlstate: str
-
-
 def _failure(error: Exception) -> TidemarkError:
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return Unavailable("the cluster has lost its JVM", hint="it restarts; try again")
     line = next(iter(str(error).splitlines()), type(error).__name__)
     return TidemarkError(f"the query failed on the cluster: {line[:500]}")
-
-
-def encode_error(error: TidemarkError) -> bytes:
-    return msgspec.json.encode(Failure(error.message, error.hint, error.sqlstate))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -302,7 +299,8 @@ def main(argv: list[str] | None = None) -> None:
     replica = Replica(client, spark, options.data / "cache", SYSTEM_CLOCK)
     token = secrets.token_hex(16)
     server = FlightServer(replica, token)
-    address = Address(os.getpid(), server.port, token)
+    listener = Listener(replica.look_up, token)
+    address = Address(os.getpid(), server.port, token, listener.port)
     _write_private(folder / f"{options.name}.json", msgspec.json.encode(address))
     log.info("ready", replica=options.name, port=server.port)
 
@@ -325,6 +323,7 @@ def main(argv: list[str] | None = None) -> None:
     giving_up = threading.Timer(STOP_WITHIN, _exit_anyway)
     giving_up.daemon = True
     giving_up.start()
+    listener.close()
     replica.stop()
     server.shutdown()
     client.close()

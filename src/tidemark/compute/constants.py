@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidemark.compute.arrays import read_array, stored_text
 from tidemark.compute.expr import Lit
+from tidemark.compute.intervals import seconds_of
 from tidemark.compute.literals import BYTEA_PREFIX, WIDE
 from tidemark.compute.plan import Constant
 from tidemark.persist import DIFF
@@ -39,6 +40,8 @@ def value_of(literal: Lit) -> Any:
         case "numeric":
             _, scale = literal.type.decimal
             return Decimal(text).quantize(Decimal(1).scaleb(-scale), context=WIDE)
+        case "interval":
+            return seconds_of(literal)
         case "double precision":
             return float(text)
         case "bytea":

@@ -51,8 +51,9 @@ from tidemark.compute.sink import Sink
 from tidemark.compute.tails import Changes, Interval, Written, errors_of, no_errors, tail_of
 from tidemark.errors import AsOfBeforeSince, InvalidUsage
 from tidemark.frontier import Frontier
-from tidemark.persist import DIFF, ERR, TIME, PersistClient
+from tidemark.persist import DIFF, ERR, TIME, Appended, PersistClient, UpperMismatch
 from tidemark.persist.arrange import Arrangement
+from tidemark.persist.machine import Step
 from tidemark.persist.read import overlapping
 from tidemark.persist.updates import row_names, split_errors, with_time
 from tidemark.spark.frames import Frames, counted, delta, local_frame
@@ -225,6 +226,23 @@ class Dataflow:
         if self.settle():
             self._maybe_hold()
         return upper
+
+    def rest(self, upper: Frontier) -> Step[Appended | UpperMismatch] | None:
+        """The one append that a tick up to `upper` comes down to where nothing has changed; None if
+        it takes a tick. When it is done, `rested`."""
+        output, *others = self._sinks.values()
+        is_usual = self._refresh is None and not upper.is_empty and self._arranged
+        if not is_usual or not self._lower < upper or self.changed(upper):
+            return None
+        return output.rest(upper) if all(sink.is_led for sink in others) else None
+
+    def rested(self, upper: Frontier) -> None:
+        output, *others = self._sinks.values()
+        output.rested(upper)
+        for sink in others:
+            sink.desire(None, upper)
+        self._lower = upper
+        self._maybe_hold()
 
     def _work_off(self, lower: int, upper: Frontier) -> Frontier:
         """Compute what the changes of the inputs before `upper` make; or of the first of many."""

@@ -29,6 +29,19 @@ class Lit(msgspec.Struct, frozen=True, tag="lit", tag_field="kind"):
     type: SqlType
 
 
+class Told:
+    """The types that something was taken for, in the order in which that happened."""
+
+    def __init__(self) -> None:
+        self.types: list[SqlType] = []
+
+
+class Asked(Lit, frozen=True):
+    """A parameter while its statement is prepared: a NULL, of which is noted what it is taken for."""
+
+    told: Told
+
+
 class Call(msgspec.Struct, frozen=True, tag="call", tag_field="kind"):
     """`fn` applied to `args`; operators and CASE are functions too.
 

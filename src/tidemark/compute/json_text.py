@@ -8,6 +8,7 @@ it's (text)                 "it's"
 
 from __future__ import annotations
 
+from tidemark.compute.intervals import SPARK_TEXT
 from tidemark.errors import Unsupported
 from tidemark.types import SqlType
 
@@ -55,6 +56,8 @@ def json_text(text: str, type_: SqlType) -> str:
             return f"concat('\"', replace(CAST({text} AS STRING), ' ', 'T'), '\"')"
         case "timestamp with time zone":
             return f"concat('\"', replace(CAST({text} AS STRING), ' ', 'T'), '+00:00\"')"
+        case "interval":
+            return f"concat('\"', {SPARK_TEXT.format(text)}, '\"')"
         case "bytea":
             return f"concat('\"\\\\\\\\x', lower(hex({text})), '\"')"
     raise Unsupported(f"{type_} as jsonb is not supported")

@@ -13,6 +13,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 from tidemark.compute.arrays import array_text, read_array
 from tidemark.compute.expr import Lit
+from tidemark.compute.intervals import kept, read_interval, seconds_of
 from tidemark.compute.jsonb import canonical
 from tidemark.errors import DataError, Unsupported
 from tidemark.types import BIGINT, BOOLEAN, INTEGER, MAX_PRECISION, SqlType, numeric
@@ -53,7 +54,9 @@ def number_literal(text: str) -> Lit:
     precision = max(len(value.as_tuple().digits) + max(0, exponent), scale, 1)
     if precision > MAX_PRECISION:
         raise DataError(
-            f"the number {text} does not fit into {MAX_PRECISION} digits", sqlstate="22003"
+            f"the number {text} does not fit into {MAX_PRECISION} digits",
+            hint=f"'{text}'::double precision is not exact, but can be larger and smaller",
+            sqlstate="22003",
         )
     return Lit(format(value, "f"), numeric(precision, scale))
 
@@ -130,6 +133,8 @@ def spark_literal(literal: Lit) -> str:
             return f"TIMESTAMP{quoted(text)}"
         case "date":
             return f"DATE{quoted(text)}"
+        case "interval":
+            return f"CAST('{seconds_of(literal)}' AS {type_.spark})"
         case _:
             return f"CAST({quoted(text)} AS {type_.spark})"
 
@@ -291,4 +296,5 @@ _READERS = {
     "date": _read_date,
     "timestamp": _read_timestamp,
     "timestamp with time zone": _read_timestamptz,
+    "interval": lambda text, _: kept(read_interval(text)).value,
 }

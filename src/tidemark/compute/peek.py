@@ -11,6 +11,7 @@ cancelled; a Spark job is a job group of the peek's id, in the pool that goes be
 from __future__ import annotations
 
 import operator
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -49,17 +50,47 @@ from tidemark.ipc import decode_table
 from tidemark.persist import DIFF, ERR, PersistClient
 from tidemark.spark.collect import collected
 from tidemark.spark.frames import SMALL_ROWS, local_frame, rows
-from tidemark.spark.session import LARGE, PEEKS, SMALL, cancel_group, in_pool, session_for
+from tidemark.spark.session import (
+    LARGE,
+    PEEKS,
+    SMALL,
+    cancel_group,
+    in_pool,
+    job_group,
+    session_for,
+)
 from tidemark.types import BIGINT, Column, arrow_schema
 
 _SQLSTATES = (
     ("division by zero", "22012"),
     ("more than one row returned by a subquery", "21000"),
+    ("field value out of range", "22008"),
+    ("timestamp out of range", "22008"),
+    ("date out of range", "22008"),
+    ("interval out of range", "22008"),
     ("out of range", "22003"),
     ("overflow", "22003"),
     ("invalid input syntax", "22P02"),
     ("requested length too large", "54000"),
+    ("requested character too large", "54000"),
+    ("null character not permitted", "54000"),
+    ("character number must be positive", "22023"),
+    ("requested character not valid", "54000"),
+    ("negative substring length", "22011"),
+    ("LIKE pattern must not end", "22025"),
+    ("square root of a negative number", "2201F"),
+    ("raised to a ", "2201F"),
+    ("cannot take logarithm", "2201E"),
+    ("field position must not be zero", "22023"),
+    ("step size cannot equal zero", "22023"),
+    ("invalid data to decode", "22023"),
+    ("cannot cast jsonb", "22023"),
+    ("cannot get array length", "22023"),
+    ("cannot extract elements", "22023"),
+    ("cannot call jsonb_", "22023"),
+    ("cannot delete from", "22023"),
 )
+"""By words of its message; PostgreSQL's, so that programs which go by them need not be changed."""
 
 WHICH_SOURCE = (
     "a message of a source is not what its FORMAT says: mz_internal.mz_source_statuses tells which"
@@ -75,7 +106,8 @@ IDLE_SESSIONS = 4
 
 def data_error(message: str) -> DataError:
     """An error row's message as the error that a PostgreSQL client expects."""
-    state = next((code for words, code in _SQLSTATES if words in message), "22000")
+    said = re.sub('".*"', "", message, flags=re.DOTALL)  # Without the value that it is about.
+    state = next((code for words, code in _SQLSTATES if words in said), "22000")
     hint = WHICH_SOURCE if "Failed to decode" in message else None
     return DataError(message, hint=hint, sqlstate=state)
 
@@ -161,10 +193,9 @@ class Peeks:
         self, session: SparkSession, plan: Plan, names: dict[Get, str], peek: Peek, *, few: bool
     ) -> pa.Table:
         context = session.sparkContext
-        context.setJobGroup(peek.id, "peek", interruptOnCancel=True)
-        self._check(peek)
         try:
-            with in_pool(session, PEEKS):
+            with job_group(session, peek.id, "peek"), in_pool(session, PEEKS):
+                self._check(peek)
                 if is_recursive(plan):
                     plan = Recursion(session, names.__getitem__).without_recursion(plan)
                 frame = session.sql(batch_sql(plan, names.__getitem__))

@@ -1,4 +1,5 @@
-"""What control says to a replica, and what it hears: values over Arrow Flight.
+"""What control says to a replica, and what it hears: values over Arrow Flight, and look-ups over
+`lines`.
 
 A replica is told *everything* it should run (`Configure`), each time something changes. It starts
 what is new, stops what is gone and leaves the rest alone; so the first command, a new view and a
@@ -13,6 +14,7 @@ import msgspec
 
 from tidemark.compute.plan import Plan
 from tidemark.compute.refresh import Refresh
+from tidemark.errors import TidemarkError, Unavailable
 from tidemark.storage.kafka.spec import KafkaSink
 from tidemark.storage.source import SinkStatistics, Statistics
 from tidemark.storage.spec import Source
@@ -156,8 +158,27 @@ class Statuses(msgspec.Struct, frozen=True):
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a replica listens; written to a file that only its owner can read."""
+    """Where a replica listens; written to a file that only its owner can read. `lines` is the port
+    for look-ups, which replicas of older versions do not have."""
 
     pid: int
     port: int
     token: str
+    lines: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An error on its way."""
+
+    message: str
+    hint: str | None
+    sqlstate: str
+
+    @staticmethod
+    def of(error: TidemarkError) -> Failure:
+        return Failure(error.message, error.hint, error.sqlstate)
+
+    @property
+    def error(self) -> TidemarkError:
+        kind = Unavailable if self.sqlstate == Unavailable.sqlstate else TidemarkError
+        return kind(self.message, hint=self.hint, sqlstate=self.sqlstate)

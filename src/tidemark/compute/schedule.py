@@ -2,8 +2,8 @@
 
 One thread looks, whenever a shard that some view reads has moved, what each view has to do:
 
-    progress    its inputs did not change: one commit, no Spark job, done by the thread itself, or
-                by a few when there are many to do
+    progress    its inputs did not change: one commit, no Spark job, done by the thread itself, for
+                all that rest as one
     tick        by one of the maintainers; of those that are due, the one furthest behind first
     resume      by one of them, too: it takes a moment, and the view is behind
     hydrate     by one of the hydrators, in a pool of Spark's that yields to the others
@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Literal
 
@@ -32,9 +32,10 @@ from tidemark.clock import Clock
 from tidemark.compute.protocol import Status
 from tidemark.compute.view import View
 from tidemark.compute.worker import LOOK_UP_EVERY, PATIENCE, PAUSES, Health
-from tidemark.errors import AsOfBeforeSince
+from tidemark.errors import AsOfBeforeSince, TidemarkError
 from tidemark.frontier import Frontier
-from tidemark.persist import PersistClient
+from tidemark.persist import Appended, PersistClient, UpperMismatch
+from tidemark.persist.machine import Step, apply_together
 from tidemark.spark.session import (
     HYDRATION,
     MAINTENANCE,
@@ -47,11 +48,6 @@ log = structlog.get_logger("schedule")
 
 MAINTAINERS = max(4, os.cpu_count() or 1)
 HYDRATORS = 2
-TOGETHER = 4
-GOERS = 16
-"""Views that go on without Spark go together from so many on, so many at a time: their commits wait
-for the disk once, not each by itself."""
-
 SLOW = 1.0
 """Seconds of a tick from which on a view counts as slow."""
 
@@ -141,7 +137,6 @@ class Schedule:
         self._slow = 0
         self._maintainers = _pool(spark, MAINTAINERS, MAINTENANCE)
         self._hydrators = _pool(spark, HYDRATORS, HYDRATION)
-        self._goers = ThreadPoolExecutor(GOERS, thread_name_prefix="going-on")
         self._thread = threading.Thread(target=self._loop, name="schedule", daemon=True)
         self._thread.start()
 
@@ -181,7 +176,7 @@ class Schedule:
         self.wake()
         self._thread.join(PATIENCE)
         self.remove(list(self._jobs))
-        for pool in (self._maintainers, self._hydrators, self._goers):
+        for pool in (self._maintainers, self._hydrators):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _loop(self) -> None:
@@ -209,32 +204,50 @@ class Schedule:
                 due.append((job, *found))
         # What needs no Spark first: it takes milliseconds.
         due.sort(key=lambda one: (one[1] != "progress", one[0].lower))
-        resting = sum(work == "progress" for _, work, _ in due)
-        waiting: list[Callable[[], None]] = []
-        for job, work, upper in due[:resting]:
-            self._start(job, work, upper, waiting.append)
-        going = self._go_on(waiting)
-        for job, work, upper in due[resting:]:
+        resting = [(job, upper) for job, work, upper in due if work == "progress"]
+        rested = self._rest(resting)
+        for job, work, upper in due:
             if self._stopping:
                 return
-            if work == "hydrate":
+            if job.id in rested:
+                continue
+            if work == "progress":
+                self._start(job, work, upper, _at_once)
+            elif work == "hydrate":
                 self._start(job, work, upper, self._hydrators.submit)
             elif self._has_room_for(job):
                 self._start(job, work, upper, self._maintainers.submit)
-        wait(going)
 
-    def _go_on(self, steps: list[Callable[[], None]]) -> list[Future[None]]:
-        """Take these steps, here or by a few threads, of which each takes its share one by one."""
-
-        def take(share: list[Callable[[], None]]) -> None:
-            for step in share:
-                step()
-
-        if len(steps) < TOGETHER:
-            take(steps)
-            return []
-        shares = [steps[at::GOERS] for at in range(min(GOERS, len(steps)))]
-        return [self._goers.submit(take, share) for share in shares]
+    def _rest(self, resting: list[tuple[Job, Frontier]]) -> set[str]:
+        """Take those on for which that is one append, with one commit for all of them; who they
+        are. Whoever loses, or has more to do than that, goes on in the usual way."""
+        begun = self._clock.monotonic()
+        with self._lock:
+            mine = [(job, upper) for job, upper in resting if not job.dropped]
+            for job, _ in mine:
+                job.busy = job.running = True
+        rested: set[str] = set()
+        try:
+            asked = [(job, upper, step) for job, upper in mine if (step := _rest_of(job, upper))]
+            outcomes = apply_together([step for _, _, step in asked])
+            for (job, upper, _), outcome in zip(asked, outcomes, strict=True):
+                if isinstance(outcome, Appended):
+                    assert job.view is not None
+                    job.view.rested(upper)
+                    job.healthy()
+                    job.overtaken = 0
+                    rested.add(job.id)
+        finally:
+            took = self._clock.monotonic() - begun
+            with self._lock:
+                for job, _ in mine:
+                    job.busy = job.running = False
+                    job.busy_s += took / len(mine)
+                self._idle.notify_all()
+            for job, _ in mine:
+                if job.dropped:
+                    job.throw_away()
+        return rested
 
     def _due(self, job: Job, uppers: dict[str, Frontier]) -> tuple[Work, Frontier] | None:
         """What a view has to do, and up to where."""
@@ -339,6 +352,17 @@ class Schedule:
         except Exception:
             log.exception("could not stop a view", id=job.id)
         job.resume_at = self._clock.monotonic() + pause
+
+
+def _rest_of(job: Job, upper: Frontier) -> Step[Appended | UpperMismatch] | None:
+    try:
+        return job.view.rest(upper) if job.view is not None else None
+    except TidemarkError:
+        return None  # The usual way fails as well, and says so.
+
+
+def _at_once(run: Callable[[], None]) -> None:
+    run()
 
 
 def _pool(spark: SparkSession, threads: int, pool: str) -> ThreadPoolExecutor:

@@ -40,6 +40,8 @@ from tidemark.compute.correction import Correction
 from tidemark.compute.failpoints import reached
 from tidemark.frontier import Frontier
 from tidemark.persist import Appended, PersistClient
+from tidemark.persist.commands import UpperMismatch
+from tidemark.persist.machine import Step
 from tidemark.persist.read import ReadHandle
 from tidemark.persist.staging import Staged
 from tidemark.persist.state import State
@@ -79,6 +81,11 @@ class Mint:
         assert self._last is None or self._last.upper <= desired, "I2"
         self._last = Description(lower, desired)
         return self._last
+
+    def minted(self, description: Description) -> None:
+        """This one was picked and appended at once."""
+        assert self._last is None or self._last.lower < description.lower, "I1"
+        self._last = description
 
 
 class Write:
@@ -145,7 +152,7 @@ class Append:
 
     def __init__(self, writer: WriteHandle, *, leads: bool):
         self._writer = writer
-        self._leading = () if leads else None
+        self.leading = () if leads else None
 
     def append(self, description: Description, batch: pa.Table | Staged) -> bool:
         """Whether it is in the shard now; if not, somebody else has been there."""
@@ -153,7 +160,7 @@ class Append:
         while True:
             # A table that loses is cleaned up by the writer; what was staged before is ours (I6).
             outcome = self._writer.compare_and_append(
-                batch, lower=lower, upper=upper, leading=self._leading
+                batch, lower=lower, upper=upper, leading=self.leading
             )
             if isinstance(outcome, Appended):
                 return True
@@ -252,6 +259,26 @@ class Sink:
         for _ in self.stages():
             pass
         return not self._read_only() and not self._lost
+
+    def rest(self, upper: Frontier) -> Step[Appended | UpperMismatch] | None:
+        """The append with which all is done if nothing is desired before `upper` but that it comes;
+        None if it takes a look to know that. When it is done, `rested`."""
+        here = self.writer.upper
+        at_rest = here == self._write.desired == self._write.persist and not self._write.rows
+        if self._read_only() or self._lost or not at_rest or not self._begin <= here < upper:
+            return None
+        return self.writer.progress(here, upper, self._append.leading)
+
+    def rested(self, upper: Frontier) -> None:
+        description = Description(self._write.persist, upper)
+        self._mint.minted(description)
+        self._write.desire(None, upper)
+        self._write.wrote(description)
+
+    @property
+    def is_led(self) -> bool:
+        """Whether nothing is left to do here but what the log does that it follows."""
+        return self._skips()
 
     def stages(self) -> Iterator[Done]:
         """What `flush` does, a stage at a time; the world goes on in between."""

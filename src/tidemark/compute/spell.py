@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tidemark.compute.expr import Call, Cast, Col, Expr, Lit, columns_of
+from tidemark.compute.intervals import interval_of
 from tidemark.compute.literals import quoted
+from tidemark.types import INTERVAL
 
 
 def by_number(index: int) -> str:
@@ -21,6 +23,8 @@ def spelled(expr: Expr, name: Callable[[int], str] = by_number) -> str:
             return name(index)
         case Lit(value=None):
             return "NULL"
+        case Lit(type=type_) if type_ == INTERVAL:
+            return f"interval '{interval_of(expr)}'"
         case Lit(value=value, type=type_):
             return str(value) if type_.is_number else f"'{value}'"
         case Cast(arg=arg, type=type_):

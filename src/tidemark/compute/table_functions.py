@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from tidemark.compute.casts import Failure, cast, castable, common_type
 from tidemark.compute.expr import Call, Expr, Lit
 from tidemark.compute.functions.array import SPLIT
-from tidemark.compute.intervals import INTERVAL, interval_of
+from tidemark.compute.intervals import interval_of
 from tidemark.compute.json_text import variant_text
 from tidemark.compute.literals import UNKNOWN
 from tidemark.compute.regex import java_pattern, matches_empty
 from tidemark.compute.render_expr import call_error
-from tidemark.errors import SqlError, Unsupported
+from tidemark.errors import DataError, SqlError, Unsupported
 from tidemark.types import (
     BIGINT,
     DATE,
     INTEGER,
+    INTERVAL,
     JSONB,
     TEXT,
     TIMESTAMP,
@@ -116,7 +117,12 @@ def _time_series(args: Args) -> Args | None:
     type_ = TIMESTAMPTZ if type_ == DATE else type_
     if type_ not in (TIMESTAMP, TIMESTAMPTZ):
         return None
-    if not isinstance(step, Lit) or step.value is None or interval_of(step).months:
+    if not isinstance(step, Lit) or step.value is None:
+        raise Unsupported(
+            "generate_series by a step that is no constant is not supported",
+            hint="number the steps: start + n * step, of generate_series(0, 10) AS s(n)",
+        )
+    if interval_of(step).months:
         raise Unsupported(
             "generate_series by months is not supported",
             hint="step by days or less, or add the months to a moment: m + n * interval '1 month'",
@@ -124,6 +130,8 @@ def _time_series(args: Args) -> Args | None:
     seconds = interval_of(step).seconds
     if not seconds:
         raise SqlError("step size cannot equal zero", sqlstate="22023")
+    if abs(seconds) >= 10**12:
+        raise DataError("interval out of range", sqlstate="22008")
     return cast(start, type_), cast(stop, type_), Lit(f"{seconds:.6f}", numeric(18, 6))
 
 

@@ -40,7 +40,7 @@ from tidemark.persist import DIFF, ERR, PersistClient
 from tidemark.persist.holds import check_as_of
 from tidemark.spark.frames import SMALL_ROWS, column, local_frame, rows, snapshot
 from tidemark.spark.progress import Report, progress
-from tidemark.spark.session import LARGE, SMALL, session_for
+from tidemark.spark.session import LARGE, SMALL, job_group, session_for
 from tidemark.types import BIGINT, TEXT, Column, arrow_schema
 
 IN_VIEW, IN_QUERY = Column("mz_in_view", BIGINT), Column("mz_in_query", BIGINT)
@@ -83,9 +83,9 @@ def run_verify(
     shards = [asked.output, *asked.shards.values()]
     stored = sum(client.state(shard).rows for shard in shards)
     session = session_for(spark, SMALL if stored <= SMALL_ROWS else LARGE)
-    session.sparkContext.setJobGroup(asked.id, "verify", interruptOnCancel=True)
     try:
         with ExitStack() as stack:
+            stack.enter_context(job_group(session, asked.id, "verify"))
             stack.enter_context(progress(session, f"verify {asked.name}", report=report))
             return _Comparison(session, client, asked, stack).verified()
     except PySparkException as error:

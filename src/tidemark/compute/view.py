@@ -29,7 +29,8 @@ from tidemark.compute.fragments import Fragment, Piece, Recursive, fragments_of
 from tidemark.compute.plan import Plan
 from tidemark.compute.refresh import Refresh
 from tidemark.frontier import Frontier
-from tidemark.persist import PersistClient
+from tidemark.persist import Appended, PersistClient, UpperMismatch
+from tidemark.persist.machine import Step
 
 
 class Flow:
@@ -290,6 +291,13 @@ class View:
         if all(flow.dataflow.is_settled for flow in self._below):
             self._last.tick(min([upper, *(flow.dataflow.lower for flow in self._below)]))
         return self._last.lower
+
+    def rest(self, upper: Frontier) -> Step[Appended | UpperMismatch] | None:
+        """The one append that a tick comes down to, if it does; when it is done, `rested`."""
+        return None if self._below else self._last.rest(upper)
+
+    def rested(self, upper: Frontier) -> None:
+        self._last.rested(upper)
 
     @property
     def input_shards(self) -> tuple[str, ...]:

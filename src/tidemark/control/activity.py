@@ -279,7 +279,7 @@ def _shown(statement: s.Statement, sql: str) -> str:
     match statement:
         case s.CreateSecret() | s.AlterSecret():
             last = _AS.search(sql)
-        case s.CreateConnection():
+        case s.CreateConnection() | s.AlterConnection():
             last = _OPTIONS.search(sql)
         case _:
             last = _PASSWORD.search(sql)

@@ -81,7 +81,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     where it runs, if it is something that runs; `retain_ms` is how far back it can be read.
     `webhook` is what makes a source one that requests are posted to. `dialect` is what the query
     in `sql` is written in, whatever a session writes that reads it. `schema` and `database` are
-    where it is, by name."""
+    where it is, by name. `defaults` are the texts of what a table's columns are by default."""
 
     id: str
     name: str
@@ -106,6 +106,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     dialect: str = "postgres"
     schema: str = hierarchy.SCHEMA
     database: str = hierarchy.DATABASE
+    defaults: dict[str, str] = {}
 
     @property
     def full_name(self) -> FullName:
@@ -405,7 +406,11 @@ def missing(
     if parts not in system:  # Who names one of those has not mistyped it.
         full = {name[-1]: ".".join(name) for name in system if len(name) == 2}
         shown = {name: text for name, text in full.items() if (name,) not in system}
-        shown |= {item.name: item.shown for item in items if item.shown != item.name}
+        for item in items:
+            if item.shown != item.name:
+                shown[item.name] = item.shown
+            elif item.name == parts[-1]:  # It is not where that name was looked for.
+                shown[item.name] = ".".join(map(hierarchy.quoted, item.full_name))
         hint = hint_of(parts[-1], [*(item.name for item in items), *full], shown)
     return SqlError(f'relation "{".".join(parts)}" does not exist', hint=hint, sqlstate="42P01")
 

@@ -1,11 +1,11 @@
-"""Clauses that several statements have: columns, lists of names, options."""
+"""Clauses that several statements have: columns, lists of names, options, expressions."""
 
 from __future__ import annotations
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from tidemark.compute.sql.dialect import parse_tokens, sql_type, tokenize
+from tidemark.compute.sql.dialect import identifier, parse_tokens, sql_type, tokenize
 from tidemark.control import statements as s
 from tidemark.control.checks import moment_ms
 from tidemark.control.cursor import Cursor, is_word
@@ -90,3 +90,18 @@ def column_type(cursor: Cursor, *stops: str) -> SqlType:
         return sql_type(found)
     except SqlError as error:
         raise error.at(start) from None
+
+
+def expression(cursor: Cursor, *stops: str) -> exp.Expr:
+    """A scalar expression up to one of the `stops`; parsed as the only item of a SELECT."""
+    end = cursor.find(*stops)
+    if end == cursor.at:
+        raise cursor.error()
+    tree = cursor.tree(end, before="SELECT")
+    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or tree.args.get("from_"):
+        raise cursor.error()
+    found = tree.expressions[0]
+    if isinstance(found, exp.Alias):
+        raise SqlError(f'syntax error at or near "{identifier(found.args["alias"])}"')
+    cursor.at = end
+    return found

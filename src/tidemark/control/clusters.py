@@ -129,6 +129,7 @@ class Cluster:
 
     async def _asked(self, id_: str, ask: Callable[[Replica], Awaitable[T]]) -> T:
         tried: set[Replica] = set()
+        again = True
         while True:
             await self.wait_ready()
             replica = self._best(tried)
@@ -137,8 +138,13 @@ class Cluster:
             except Unavailable as error:
                 tried.add(replica)
                 if not any(each.is_ready for each in self.replicas.values() if each not in tried):
-                    raise
-                log.info("asking another replica", id=id_, error=error.message)
+                    if len(tried) > 1 or not again:
+                        raise
+                    # One that was killed comes back; what it dies of is asked of it twice at most.
+                    again = False
+                    tried.clear()
+                    await replica.settled()
+                log.info("asking again", id=id_, error=error.message)
 
     def came_or_went(self) -> None:
         """One of the replicas is there, or is away: another may have to be the host."""

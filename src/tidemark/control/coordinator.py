@@ -7,8 +7,7 @@ a new one that starts after a crash is as good as the old one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -61,6 +60,8 @@ from tidemark.control.system_status import look
 from tidemark.control.tidy import drop_fragments, sweep
 from tidemark.control.timeline import ReadHolds, Timeline
 from tidemark.control.timelines import Timelines
+from tidemark.control.transient import TransientViews
+from tidemark.control.turns import Turns
 from tidemark.control.wanted import configurations
 from tidemark.control.webhook.receive import Webhooks
 from tidemark.errors import AsOfBeforeSince, SqlError, Unavailable, Unsupported
@@ -78,9 +79,6 @@ log = structlog.get_logger("coordinator")
 COMPACT_EVERY = 5.0
 UNTIDY_MS = 60_000
 """How long after a DROP a dataflow may still be ending, and take holds again."""
-
-STOP_WITHIN = 5.0
-"""Seconds that what is ending has to end; what is left of it is swept at the next start."""
 
 GIVE_UP_AFTER = 5
 """Failures in a row after which readers are told instead of kept waiting."""
@@ -122,15 +120,12 @@ class Coordinator:
         self.engine = Engine(self)
         self.aside = Aside(self.catalog)
         self.lookups = LookUps(self)
-        self._ddl = asyncio.Lock()
+        self._ddl = Turns()
         self._untidy_until = 0
         self._compaction: asyncio.Task | None = None
         self._wanted: dict[str, Configure] = {}
         self._stalled: dict[str, Status] = {}
-        # Views that last as long as their subscriptions: never in the catalog, so that after a
-        # crash they are among what nothing refers to.
-        self._transient: dict[str, Item] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self.transient = TransientViews(self)
 
     @property
     def timeline(self) -> Timeline:
@@ -138,7 +133,7 @@ class Coordinator:
         return self.timelines.home
 
     @property
-    def ddl(self) -> asyncio.Lock:
+    def ddl(self) -> Turns:
         """Held while what exists changes."""
         return self._ddl
 
@@ -151,8 +146,7 @@ class Coordinator:
         self._compaction = asyncio.create_task(self._compact_loop(), name="allow-compaction")
 
     async def stop(self) -> None:
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=STOP_WITHIN)
+        await self.transient.stop()
         if self._compaction is not None:
             self._compaction.cancel()
         await self.timelines.stop()
@@ -294,7 +288,7 @@ class Coordinator:
 
     def _check_running(self, shard: str) -> None:
         """Waiting for something that fails again and again would be waiting for ever."""
-        items = self.catalog.items | self._transient  # Called from other threads, too.
+        items = self.catalog.items | self.transient.items  # Called from other threads, too.
         waited = [item for item in items.values() if item.shard == shard]
         needed = [items[id_] for item in waited for id_ in item.depends if id_ in items]
         for item in (*waited, *needed):
@@ -303,14 +297,19 @@ class Coordinator:
                 self._runs_in(runs).check_keeps(_shown(item))
             status = self.status(item)
             if status is not None and status.failures >= GIVE_UP_AFTER:
+                known = self.client.known(shard)
+                meanwhile = ""
+                if not known.upper <= known.since:
+                    meanwhile = ", SET transaction_isolation = 'serializable' reads what there is"
                 raise Unavailable(
                     f"{_shown(item)} is not being kept up to date: {status.error}",
-                    hint="it is tried again all the time; if that does not help, drop and create it",
+                    hint=f"it is tried again all the time{meanwhile};"
+                    " if that does not help, drop and create it",
                 )
 
     def _relation(self, shard: str) -> str:
         """What users call a shard."""
-        items = self.catalog.items | self._transient
+        items = self.catalog.items | self.transient.items
         name = next((item.shown for item in items.values() if item.shard == shard), "")
         return f'relation "{name}"' if name else "the relation"
 
@@ -362,12 +361,18 @@ class Coordinator:
         async with self._ddl:
             await self.timeline.run(write)
             if configure:
-                await self._configure()
+                await self.configure()
 
     async def create_table(
-        self, name: tuple[str, ...], make, *, cluster: str | None = None
+        self,
+        name: tuple[str, ...],
+        make,
+        *,
+        cluster: str | None = None,
+        rows: pa.Table | None = None,
     ) -> Item:
-        """A table, or whatever else has its rows by commits."""
+        """A table, or whatever else has its rows by commits. Who sees it sees its first `rows`: until
+        it is in the catalog, what is there of it is a shard of nobody's, which a start sweeps."""
         async with self._ddl:
             check_free(self.catalog, name)
             (id_,) = await self.timeline.run(self.catalog.next_ids)
@@ -376,6 +381,12 @@ class Coordinator:
             schema = arrow_schema(item.columns)
             timeline = self.timelines[item.database]
             readable = await timeline.run(timeline.tables.create, item.shard, schema)
+            if rows is not None:
+                try:
+                    readable = await timeline.write([self.write_of(item, rows)])
+                except BaseException:
+                    await timeline.run(timeline.tables.drop, item.shard)
+                    raise
             await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(readable))
             await self._add(item)
             return item
@@ -415,7 +426,7 @@ class Coordinator:
             item = self._placed(put(self.catalog, make(id_, name[-1]), name), cluster)
             check_there(self.catalog, item.depends)
             await self._add(item)
-            await self._configure()
+            await self.configure()
 
     async def create_source(
         self, names: list[tuple[str, ...]], make, *, cluster: str | None = None
@@ -432,7 +443,7 @@ class Coordinator:
             check_there(self.catalog, items[0].depends)
             await self.timeline.run(self.storage.create_source, source)
             await self._add(*items)
-            await self._configure()
+            await self.configure()
 
     async def create_view(self, name: tuple[str, ...], make, *, or_replace: bool) -> None:
         async with self._ddl:
@@ -489,77 +500,24 @@ class Coordinator:
             begin = as_of
             if times is not None and (first := times.round_up(as_of)) is not None:
                 # Before its first refresh nobody can read it, and it reads nothing.
-                await self.timeline.run(self._hold_at, holder_of(id_), claimed, first)
+                await self.timeline.run(self.hold_at, holder_of(id_), claimed, first)
                 begin = first
             await self.timeline.run(self.storage.allow_compaction, item.shard, Frontier(begin))
             await self._add(item, instead_of=before)
-            orphans = self._without_inputs([before.id] if before is not None else [])
-            await self._configure()
+            orphans = self.transient.without_inputs([before.id] if before is not None else [])
+            await self.configure()
             if before is not None:
-                await self._forget_all([*orphans, before])
+                await self.forget_all([*orphans, before])
 
-    @asynccontextmanager
-    async def transient_view(self, plan: Plan, as_of: int, *, cluster: str) -> AsyncIterator[Item]:
-        """A view that is maintained while the block runs, right from `as_of` on, and is then gone.
-
-        The inputs must be readable at `as_of`, and held there by the caller until this begins.
-        """
-        item: Item | None = None
-        try:
-            async with self._ddl:
-                shards = self.shards_of(plan)
-                (id_,) = await self.timeline.run(self.catalog.next_ids)
-                item = Item(
-                    id_,
-                    name="",
-                    kind="materialized-view",
-                    sql="",
-                    columns=plan.columns,
-                    shard=id_,
-                    depends=collections_of(plan),
-                    plan=plan,
-                    as_of=as_of,
-                    cluster=self.clusters.named(cluster).name,
-                    database=self.database_of(plan) or DATABASE,
-                )
-                self._transient[id_] = item
-                holder = holder_of(id_)
-                await self.timeline.run(self._hold_at, holder, list(shards.values()), as_of)
-                await self.timeline.run(self.storage.allow_compaction, id_, Frontier(as_of))
-                await self._configure()
-            yield item
-        finally:
-            if item is not None:
-                # The subscriber may be gone by the second time that it is cancelled.
-                ending = asyncio.create_task(self._end_transient(item), name=f"end-{item.id}")
-                self._ending.add(ending)
-                ending.add_done_callback(self._ending.discard)
-                await asyncio.shield(ending)
-
-    async def _end_transient(self, item: Item) -> None:
-        try:
-            async with self._ddl:
-                if self._transient.pop(item.id, None) is not None:
-                    await self._configure()
-                    await self._forget_all([item])
-        except Exception as error:
-            # It is no longer told to run, and swept like whatever else a crash leaves.
-            self._untidy_until = self.client.clock.now_ms() + UNTIDY_MS
-            log.warning("could not end a subscription's view", id=item.id, error=str(error))
-
-    def _without_inputs(self, doomed: Iterable[str]) -> list[Item]:
-        """Views of subscriptions that read what is being dropped: they go with it."""
-        ids = set(doomed)
-        gone = [item for item in self._transient.values() if ids.intersection(item.depends)]
-        for item in gone:
-            del self._transient[item.id]
-        return gone
-
-    async def _forget_all(self, items: Iterable[Item]) -> None:
+    async def forget_all(self, items: Iterable[Item]) -> None:
         for item in items:
             # A table is in the hands of its timeline's committer.
             timeline = self.timelines[item.database] if item.is_committed else self.timeline
             await timeline.run(self._forget, item)
+        self.sweep_later()
+
+    def sweep_later(self) -> None:
+        """What is ending now is swept once it must have ended."""
         self._untidy_until = self.client.clock.now_ms() + UNTIDY_MS
 
     async def create_sink(
@@ -584,10 +542,18 @@ class Coordinator:
             item = self._placed(put(self.catalog, item, name), cluster)
             await self.timeline.run(self.storage.create_sink, sink)
             await self._add(item)
-            await self._configure()
+            await self.configure()
 
-    async def drop(self, items: list[Item], *, cascade: bool) -> None:
+    async def drop(self, items: list[Item], *, cascade: bool, if_exists: bool = True) -> None:
+        """Those that somebody else has dropped meanwhile are an error, or left alone: what has
+        their names may be another's by now."""
         async with self._ddl:
+            gone = [item for item in items if item.id not in self.catalog.items]
+            if gone and not if_exists:
+                raise SqlError(
+                    f'{gone[0].kind_name} "{gone[0].shown}" does not exist', sqlstate="42P01"
+                )
+            items = [item for item in items if item not in gone]
             doomed: dict[str, Item] = {}
             waiting = list(items)
             while waiting:
@@ -609,9 +575,9 @@ class Coordinator:
                     sqlstate="2BP01",
                 )
             await self.timeline.run(self.catalog.remove, list(doomed))
-            orphans = self._without_inputs(doomed)
-            await self._configure()
-            await self._forget_all([*orphans, *doomed.values()])
+            orphans = self.transient.without_inputs(doomed)
+            await self.configure()
+            await self.forget_all([*orphans, *doomed.values()])
 
     async def _add(self, *items: Item, instead_of: Item | None = None) -> None:
         add = partial(self.catalog.add, *items, instead_of=instead_of, owner=OWNER.get())
@@ -662,10 +628,7 @@ class Coordinator:
                     sqlstate="2BP01",
                 )
             await self.timeline.run(self.catalog.remove_cluster, cluster)
-            orphans = [item for item in self._transient.values() if item.cluster == name]
-            for item in orphans:
-                del self._transient[item.id]
-            await self._forget_all(orphans)
+            await self.forget_all(self.transient.without_cluster(name))
             ends = self.clusters.become(self.catalog.clusters, self._wanted)
         if ends:
             await asyncio.wait(ends)
@@ -675,7 +638,7 @@ class Coordinator:
     ) -> list[asyncio.Task]:
         await self.timeline.run(lambda: self.catalog.set_cluster(cluster, owner=owner))
         ends = self.clusters.become(self.catalog.clusters, self._wanted)
-        await self._configure()
+        await self.configure()
         return ends
 
     def _placed(self, item: Item, cluster: str | None) -> Item:
@@ -704,7 +667,7 @@ class Coordinator:
 
     def _kept(self) -> list[Item]:
         """All views that are to run, those of subscriptions too."""
-        return [*self._maintained(), *self._transient.values()]
+        return [*self._maintained(), *self.transient.items.values()]
 
     def _sweep(self) -> None:
         sweep(self.client, self.catalog, self.storage, self._kept())
@@ -712,14 +675,14 @@ class Coordinator:
     def _claim(self, holder: str, shards: list[str], timeline: Timeline | None = None) -> int:
         return claim(self.client, holder, shards, now=(timeline or self.timeline).read_ts)
 
-    def _hold_at(self, holder: str, shards: list[str], as_of: int) -> None:
+    def hold_at(self, holder: str, shards: list[str], as_of: int) -> None:
         """Keep these readable at `as_of`, if they are."""
         for shard in shards:
             held = self.client.open_critical_since(shard, holder).downgrade(Frontier(as_of))
             if held != Frontier(as_of):
                 raise self._too_early(self.client.state(shard), as_of)
 
-    async def _configure(self) -> None:
+    async def configure(self) -> None:
         self._wanted = self._configurations()
         await self.clusters.configure(self._wanted)
 
@@ -747,7 +710,7 @@ class Coordinator:
             if {k: (c.sources, c.sinks) for k, c in wanted.items()} != {
                 k: (c.sources, c.sinks) for k, c in self._wanted.items()
             }:
-                await self._configure()
+                await self.configure()
 
     async def _compact_loop(self) -> None:
         while True:
@@ -772,7 +735,7 @@ class Coordinator:
         self, now: int, least: int | None = None, database: str = DATABASE
     ) -> dict[str, Frontier]:
         self.timelines[database].tables.forget_history()
-        items = [*self.catalog.items.values(), *self._transient.values()]
+        items = [*self.catalog.items.values(), *self.transient.items.values()]
         own = [item for item in items if item.database == database]
         return let_go(self.client, self.storage, own, now=now, least=least)
 

@@ -14,11 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.compute.expr import Lit
+from tidemark.compute.sql.dialect import hint_of
 from tidemark.control.copy_values import BadValue, read_column
+from tidemark.control.defaults import NO_DEFAULTS, Defaults
 from tidemark.control.pgwire import CopyOptions
 from tidemark.control.pgwire.codec import utf8
 from tidemark.control.pgwire.copy_binary import BinaryReader
 from tidemark.control.pgwire.copy_fields import FieldReader, Records
+from tidemark.control.values import literal_array
 from tidemark.errors import DataError, SqlError, TidemarkError, TooLarge
 from tidemark.types import Column, arrow_schema
 
@@ -38,12 +42,14 @@ class Reader:
         options: CopyOptions,
         *,
         max_bytes: int,
+        defaults: Defaults = NO_DEFAULTS,
     ):
         self._table = table
         self._columns = columns
         self._given = _given(table, columns, names)
         self._header = options.header
         self._max_bytes = max_bytes
+        self._defaults = defaults
         if options.format == "binary":
             self._fields = BinaryReader([column.type.oid for column in self._given])
         else:
@@ -121,10 +127,14 @@ class Reader:
             raise bad[1]
         schema = arrow_schema(self._columns)
         arrays = [
-            made[field.name] if field.name in made else pa.nulls(count, field.type)
-            for field in schema
+            made[column.name] if column.name in made else self._default(column, count)
+            for column in self._columns
         ]
         return pa.table(arrays, schema=schema)
+
+    def _default(self, column: Column, count: int) -> pa.Array:
+        default = self._defaults.get(column.name) or Lit(None, column.type)
+        return pa.repeat(literal_array([default], column.type)[0], count)
 
     def _texts(self, fields: pa.Array, records: Records, first: int) -> pa.Array:
         """The fields as text: UTF-8, and without zero bytes."""
@@ -205,7 +215,9 @@ def _given(table: str, columns: tuple[Column, ...], names: tuple[str, ...]) -> t
     for name in names:
         if name not in known:
             raise SqlError(
-                f'column "{name}" of relation "{table}" does not exist', sqlstate="42703"
+                f'column "{name}" of relation "{table}" does not exist',
+                hint=hint_of(name, known),
+                sqlstate="42703",
             )
         if names.count(name) > 1:
             raise SqlError(f'column "{name}" specified more than once', sqlstate="42701")

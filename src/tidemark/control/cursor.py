@@ -120,14 +120,14 @@ class Cursor:
         return self.sql[start : self.tokens[at - 1].end + 1]
 
     def find(self, *words: str) -> int:
-        """Where any of these words stand next outside parentheses, or the end."""
+        """Where any of these words stand next outside parentheses and brackets, or the end."""
         depth = 0
         here = self.at
         try:
             for at in range(here, len(self.tokens)):
-                if self.tokens[at].token_type == TokenType.L_PAREN:
+                if self.tokens[at].token_type in (TokenType.L_PAREN, TokenType.L_BRACKET):
                     depth += 1
-                elif self.tokens[at].token_type == TokenType.R_PAREN:
+                elif self.tokens[at].token_type in (TokenType.R_PAREN, TokenType.R_BRACKET):
                     depth -= 1
                     if depth < 0:
                         return at

@@ -34,11 +34,16 @@ class _Arriving:
         self._batches = batches
         self._next: asyncio.Future[pa.RecordBatch | None] | None = None
 
-    async def arrives(self, seconds: float | None) -> bool:
+    def begin(self) -> asyncio.Future[pa.RecordBatch | None]:
+        """Have the next one fetched, if that is not so already."""
         if self._next is None:
             self._next = asyncio.ensure_future(anext(self._batches, None))
-        await asyncio.wait({self._next}, timeout=seconds)
-        return self._next.done()
+        return self._next
+
+    async def arrives(self, seconds: float | None) -> bool:
+        arriving = self.begin()
+        await asyncio.wait({arriving}, timeout=seconds)
+        return arriving.done()
 
     def __aiter__(self) -> _Arriving:
         return self
@@ -72,6 +77,10 @@ class _Declared(msgspec.Struct, eq=False):
     """WITH HOLD, and of a transaction that is over: the next one's end does not concern it."""
 
 
+Open = tuple[_Declared, ...]
+"""Cursors that are open at some moment; one that is declared later is another, whatever its name."""
+
+
 class Cursors:
     """The cursors of one session."""
 
@@ -95,6 +104,9 @@ class Cursors:
     def declare(self, name: str, rows: Rows, *, live: bool, hold: bool, binary: bool) -> None:
         self.check_free(name)
         arriving = _Arriving(rows.batches) if live else None
+        if arriving is not None:
+            # However late the first FETCH is: from here on what it reads is held.
+            arriving.begin()
         cursor = Cursor(arriving or rows.batches)
         self._declared[name] = _Declared(rows.columns, cursor, arriving, binary, hold, False)
 
@@ -116,6 +128,14 @@ class Cursors:
     async def close_all(self) -> None:
         for name in list(self._declared):
             await self.close(name)
+
+    def open(self) -> Open:
+        return tuple(self._declared.values())
+
+    async def close_others(self, than: Open) -> None:
+        for name, declared in list(self._declared.items()):
+            if declared not in than:
+                await self.close(name)
 
     async def end_transaction(self, *, committed: bool) -> None:
         for name, declared in list(self._declared.items()):

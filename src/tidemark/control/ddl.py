@@ -6,6 +6,8 @@ import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tidemark.compute.optimise import keys_of, optimised
 from tidemark.compute.plan import Get, Plan
 from tidemark.compute.queries import check_maintainable
@@ -14,6 +16,7 @@ from tidemark.control import (
     alter,
     cluster_ddl,
     comments,
+    connection_ddl,
     hierarchy_ddl,
     indexes,
     kafka,
@@ -25,14 +28,18 @@ from tidemark.control.access import OWNER
 from tidemark.control.catalog import Item, exists
 from tidemark.control.checks import duration_ms, retained_ms, source_options
 from tidemark.control.coordinator import Coordinator
+from tidemark.control.defaults import literals
+from tidemark.control.dml import with_diff
 from tidemark.control.names import Names
 from tidemark.control.pgwire import Done
 from tidemark.control.refresh import schedule
+from tidemark.control.show_objects import table_statement
+from tidemark.control.turns import to_its_end
 from tidemark.control.webhook.create import create_webhook, webhook_notices
 from tidemark.errors import SqlError, Unsupported
 from tidemark.storage.generators import generator
 from tidemark.storage.spec import GeneratorSource
-from tidemark.types import check_columns
+from tidemark.types import SYSTEM_SCALARS, Column, arrow_schema, check_columns
 
 if TYPE_CHECKING:
     from tidemark.control.session import Session
@@ -40,12 +47,35 @@ if TYPE_CHECKING:
 DEFAULT_TICK_MS = 100
 
 
+_THERE = ("42P07", "42710", "42P04", "42P06")
+_GONE = ("42P01", "42704", "3D000", "3F000")
+
+
 async def run(session: Session, statement: s.Statement) -> Done:
+    if isinstance(statement, s.CreateTableAs):
+        return await _create_table_as(session, statement)
+    return await to_its_end(_run_again(session, statement))
+
+
+async def _run_again(session: Session, statement: s.Statement) -> Done:
     OWNER.set(session.acting.role.id)
+    try:
+        return await _run(session, statement)
+    except SqlError as error:
+        # What IF says was looked at before it was this statement's turn: look again.
+        is_there = getattr(statement, "if_not_exists", False) and error.sqlstate in _THERE
+        is_gone = getattr(statement, "if_exists", False) and error.sqlstate in _GONE
+        if not is_there and not is_gone:
+            raise
+    return await _run(session, statement)
+
+
+async def _run(session: Session, statement: s.Statement) -> Done:
     if isinstance(statement, s.RoleStatement):
         return await role_ddl.run(session, statement)
     match statement:
         case s.CreateTable():
+            literals(statement.columns, statement.defaults, session.session_values())
             return await _guarded(session, statement, _create_table, "CREATE TABLE")
         case s.CreateSource():
             return await _guarded(session, statement, _create_source, "CREATE SOURCE")
@@ -59,11 +89,15 @@ async def run(session: Session, statement: s.Statement) -> Done:
         case s.CreateSink():
             return await _guarded(session, statement, kafka.create_sink, "CREATE SINK")
         case s.CreateConnection():
-            return await _guarded(session, statement, kafka.create_connection, "CREATE CONNECTION")
+            create = connection_ddl.create_connection
+            return await _guarded(session, statement, create, "CREATE CONNECTION")
+        case s.AlterConnection():
+            await connection_ddl.alter_connection(session.coordinator, statement, session.notice)
+            return Done("ALTER CONNECTION")
         case s.CreateSecret():
-            return await _guarded(session, statement, kafka.create_secret, "CREATE SECRET")
+            return await _guarded(session, statement, connection_ddl.create_secret, "CREATE SECRET")
         case s.AlterSecret():
-            await kafka.alter_secret(session.coordinator, statement)
+            await connection_ddl.alter_secret(session.coordinator, statement)
             return Done("ALTER SECRET")
         case s.CreateView():
             create = partial(_create_view, names=session.names)
@@ -94,12 +128,20 @@ async def run(session: Session, statement: s.Statement) -> Done:
 
 
 async def _guarded(session: Session, statement, create, tag: str) -> Done:
-    """IF NOT EXISTS turns "already exists" into a notice."""
-    found = session.coordinator.catalog.find(statement.name)
-    if statement.if_not_exists and found is not None:
-        session.notice(f"{exists(found).message}, skipping")
-        return Done(tag)
-    await create(session.coordinator, _placed(session, statement))
+    """IF NOT EXISTS turns "already exists" into a notice, also if it is made just now."""
+
+    def found() -> Item | None:
+        return session.coordinator.catalog.find(statement.name) if statement.if_not_exists else None
+
+    if found() is None:
+        try:
+            await create(session.coordinator, _placed(session, statement))
+            return Done(tag)
+        except SqlError as error:
+            if error.sqlstate != "42P07" or found() is None:
+                raise
+    if (there := found()) is not None:
+        session.notice(f"{exists(there).message}, skipping")
     return Done(tag)
 
 
@@ -118,9 +160,63 @@ async def _create_table(coordinator: Coordinator, statement: s.CreateTable) -> N
     kept = retained_ms(statement.retain)
 
     def make(id_: str, name: str) -> Item:
-        return Item(id_, name, "table", statement.sql, columns=columns, shard=id_, retain_ms=kept)
+        return Item(
+            id_,
+            name,
+            "table",
+            statement.sql,
+            columns=columns,
+            shard=id_,
+            retain_ms=kept,
+            defaults=statement.defaults,
+        )
 
-    await coordinator.create_table(statement.name, make)
+    await coordinator.create_table(statement.name, make, rows=statement.rows)
+
+
+async def _create_table_as(session: Session, statement: s.CreateTableAs) -> Done:
+    """Reads first, which can be cancelled; then makes the table with its rows in it."""
+    there = session.coordinator.catalog.find(statement.name)
+    if there is not None:
+        if not statement.if_not_exists:
+            raise exists(there)
+        session.notice(f"{exists(there).message}, skipping")
+        return Done("CREATE TABLE AS")
+    select = s.Select(statement.query)
+    columns = _renamed(session.read(select, ()).columns, statement.columns)
+    check_columns(columns)
+    rows = arrow_schema(columns).empty_table()
+    if statement.with_data:
+        found = await session.select(select, ())
+        batches = [pa.Table.from_batches([batch]) async for batch in found.batches]
+        names = [column.name for column in columns]
+        rows = pa.concat_tables(
+            [rows, *(b.rename_columns(names).cast(rows.schema) for b in batches)]
+        )
+    sql = table_statement(statement.name[-1], columns, statement.retain)
+    table = s.CreateTable(
+        statement.name,
+        columns,
+        statement.if_not_exists,
+        sql,
+        statement.retain,
+        rows=with_diff(rows, 1),
+    )
+    await run(session, table)
+    return Done(f"SELECT {rows.num_rows}" if statement.with_data else "CREATE TABLE AS")
+
+
+def _renamed(columns: tuple[Column, ...], names: tuple[str, ...]) -> tuple[Column, ...]:
+    if len(names) > len(columns):
+        raise SqlError("too many column names were specified")
+    for column in columns:
+        if (column.type.element or column.type).name in SYSTEM_SCALARS:
+            raise Unsupported(
+                f'no table can have columns of type {column.type}, as "{column.name}" is',
+                hint="cast it: ::bigint if it is an oid, else ::text",
+            )
+    given = (*names, *(column.name for column in columns[len(names) :]))
+    return tuple(Column(name, c.type) for name, c in zip(given, columns, strict=True))
 
 
 async def _create_source(coordinator: Coordinator, statement: s.CreateSource) -> None:
@@ -285,7 +381,7 @@ async def _drop(session: Session, statement: s.Drop) -> Done:
             raise SqlError(f'"{item.name}" is not a {statement.kind}', sqlstate="42809")
         items.append(item)
     if items:
-        await coordinator.drop(items, cascade=statement.cascade)
+        await coordinator.drop(items, cascade=statement.cascade, if_exists=statement.if_exists)
     return Done(f"DROP {statement.kind.upper()}")
 
 

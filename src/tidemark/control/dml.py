@@ -11,25 +11,28 @@ no such conversion). NOT NULL is checked when the rows are known, by whoever run
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
 
-from tidemark.compute.casts import cast, castable
 from tidemark.compute.expr import Col, Expr, Lit, columns_of
-from tidemark.compute.literals import UNKNOWN, converted
+from tidemark.compute.literals import UNKNOWN, typed
 from tidemark.compute.plan import Constant, Finish, Get, Plan, Project
 from tidemark.compute.sql import Resolver, plan_query
 from tidemark.compute.sql.context import Context
-from tidemark.compute.sql.expressions import Expressions
+from tidemark.compute.sql.dialect import hint_of
+from tidemark.compute.sql.expressions import Expressions, number_text
 from tidemark.compute.sql.from_ import from_clause
 from tidemark.compute.sql.scope import Scope
 from tidemark.compute.sql.select import rows_plan, surroundings
 from tidemark.compute.sql.subqueries import Pending
 from tidemark.control import statements as s
+from tidemark.control.assign import assigned, assigned_literal
+from tidemark.control.defaults import NO_DEFAULTS, Defaults, is_default
 from tidemark.errors import SqlError, Unsupported
 from tidemark.persist import DIFF
-from tidemark.types import Column
+from tidemark.types import DOUBLE, Column
 
 Params = tuple[Lit, ...]
 Session = Mapping[str, Lit]
@@ -41,30 +44,46 @@ def plan_insert(
     *,
     params: Params = (),
     session: Session | None = None,
+    defaults: Defaults = NO_DEFAULTS,
 ) -> Plan:
-    """A plan of the new rows."""
+    """A plan of the new rows; `defaults` are what columns are of which nothing is said."""
     table = _table(resolver, statement.table)
     targets = _targets(table, statement.columns)
     if statement.query is None:
-        return _literal_rows(statement, table, targets)
+        return _literal_rows(statement, table, targets, defaults)
     tree = statement.query.tree
     if isinstance(tree, exp.Values) and not any(
         tree.args.get(part) for part in ("order", "limit", "offset", "with_")
     ):
         planner = Expressions(Scope(), "VALUES", params, session or {})
-        return _value_rows(tree, planner, statement, table, targets)
-    plan = plan_query(tree, resolver, params=params, session=session)
+        return _value_rows(tree, planner, statement, table, targets, defaults)
+    # In no order that it asks for; what it sorts by has to have a type.
+    settle = tree.args.get("order") is not None
+    plan = plan_query(tree, resolver, params=params, session=session, settle=settle)
     _check_width(len(plan.columns), len(targets), explicit=bool(statement.columns))
-    columns = plan.columns
     if isinstance(plan, Finish):
         if plan.limit is not None or plan.offset:
             raise Unsupported("INSERT ... SELECT ... LIMIT is not supported", hint="use WHERE")
-        plan = plan.input
+        columns, plan = plan.columns, plan.input
+    else:
+        plan = _taken_for(plan, [table.columns[target] for target in targets])
+        columns = plan.columns
     given = {
-        target: _assigned(Col(at, column.type), table.columns[target])
+        target: assigned(Col(at, column.type), table.columns[target])
         for at, (target, column) in enumerate(zip(targets, columns, strict=False))
     }
-    return Project(plan, _full_row(table, given), _names(table))
+    return Project(plan, _full_row(table, given, defaults), _names(table))
+
+
+def _taken_for(plan: Plan, columns: list[Column]) -> Plan:
+    """The plan, with the quoted literals and NULLs of its select list as the columns they go to."""
+    if not isinstance(plan, Project):
+        return plan
+    outputs = list(plan.outputs)
+    for at, (expr, column) in enumerate(zip(outputs, columns, strict=False)):
+        if expr.type == UNKNOWN:
+            outputs[at] = assigned(expr, column)
+    return Project(plan.input, tuple(outputs), plan.names)
 
 
 def plan_update(
@@ -73,6 +92,7 @@ def plan_update(
     *,
     params: Params = (),
     session: Session | None = None,
+    defaults: Defaults = NO_DEFAULTS,
 ) -> Plan:
     """A plan of old and new rows, side by side; only rows that the condition selects."""
     table = _table(resolver, statement.table)
@@ -80,7 +100,9 @@ def plan_update(
     new: list[Expr] = [Col(at, column.type) for at, column in enumerate(table.columns)]
     for name, node in statement.assignments:
         at = _position(table, name, statement.table)
-        new[at] = _assigned(rows.value(node), table.columns[at])
+        column = table.columns[at]
+        is_said = not is_default(node)
+        new[at] = assigned(rows.value(node), column) if is_said else _default(column, defaults)
     old = tuple(Col(at, column.type) for at, column in enumerate(table.columns))
     names = tuple(f"{when}_{name}" for when in ("old", "new") for name in _names(table))
     plan, new = rows.pending.attached(rows.selected(), new)
@@ -194,7 +216,8 @@ def _position(table: Get, name: str, relation: s.Name | None) -> int:
         if column.name == name:
             return at
     of = f' of relation "{relation[-1]}"' if relation else ""
-    raise SqlError(f'column "{name}"{of} does not exist', sqlstate="42703")
+    hint = hint_of(name, (column.name for column in table.columns))
+    raise SqlError(f'column "{name}"{of} does not exist', hint=hint, sqlstate="42703")
 
 
 def _check_width(given: int, wanted: int, *, explicit: bool) -> None:
@@ -204,16 +227,21 @@ def _check_width(given: int, wanted: int, *, explicit: bool) -> None:
         raise SqlError("INSERT has more target columns than expressions")
 
 
-def _literal_rows(statement: s.Insert, table: Get, targets: list[int]) -> Plan:
+def _literal_rows(statement: s.Insert, table: Get, targets: list[int], defaults: Defaults) -> Plan:
     width = len(statement.rows[0])
     if any(len(row) != width for row in statement.rows):
         raise SqlError("VALUES lists must all be the same length")
     _check_width(width, len(targets), explicit=bool(statement.columns))
-    return _constant_rows(statement.rows, table, targets[:width])
+    return _constant_rows(statement.rows, table, targets[:width], defaults)
 
 
 def _value_rows(
-    tree: exp.Values, planner: Expressions, statement: s.Insert, table: Get, targets: list[int]
+    tree: exp.Values,
+    planner: Expressions,
+    statement: s.Insert,
+    table: Get,
+    targets: list[int],
+    defaults: Defaults,
 ) -> Plan:
     """VALUES straight into columns: a parameter or quoted literal takes the column's type."""
     rows: list[list[Expr]] = []
@@ -223,24 +251,35 @@ def _value_rows(
             raise SqlError("VALUES lists must all be the same length")
         _check_width(len(nodes), len(targets), explicit=bool(statement.columns))
         given = {
-            target: _assigned(planner.plan(node), table.columns[target])
+            target: _written(node, planner, table.columns[target])
             for target, node in zip(targets, nodes, strict=False)
+            if not is_default(node)
         }
-        rows.append(list(_full_row(table, given)))
+        rows.append(list(_full_row(table, given, defaults)))
     return rows_plan(rows, table.columns)
 
 
-def _constant_rows(rows: tuple[tuple[Lit, ...], ...], table: Get, targets: list[int]) -> Plan:
+def _written(node: exp.Expr, planner: Expressions, column: Column) -> Expr:
+    """One value of VALUES; a number may be too large, or too small, for all but this column."""
+    number = number_text(node) if column.type == DOUBLE else None
+    return typed(number, DOUBLE) if number is not None else assigned(planner.plan(node), column)
+
+
+def _constant_rows(
+    rows: tuple[tuple[Lit, ...], ...], table: Get, targets: list[int], defaults: Defaults
+) -> Plan:
     """Literals as literals of the columns' types; the fast path for large INSERTs."""
     position = {target: at for at, target in enumerate(targets)}
     missing = {
-        at: Lit(None, column.type) for at, column in enumerate(table.columns) if at not in position
+        at: _default(column, defaults)
+        for at, column in enumerate(table.columns)
+        if at not in position
     }
     columns = [table.columns[target] for target in targets]
     made: list[tuple[Lit, ...]] = []
     for row in rows:
         values = [
-            _assigned_literal(literal, column) for literal, column in zip(row, columns, strict=True)
+            assigned_literal(literal, column) for literal, column in zip(row, columns, strict=True)
         ]
         made.append(
             tuple(
@@ -251,43 +290,14 @@ def _constant_rows(rows: tuple[tuple[Lit, ...], ...], table: Get, targets: list[
     return Constant(tuple(made), table.columns)
 
 
-def _assigned_literal(literal: Lit, column: Column) -> Lit:
-    if literal.type == column.type:
-        return literal
-    if literal.value is None:
-        return Lit(None, column.type)
-    if literal.type != UNKNOWN:
-        _check_assignable(literal, column)
-    if column.type.name == "text" and literal.type != UNKNOWN:
-        return Lit(literal.value, column.type)
-    made = converted(literal, column.type)
-    if made is None:
-        raise SqlError(_overflow(column), sqlstate="22003")
-    return made
+def _default(column: Column, defaults: Defaults) -> Lit:
+    return defaults.get(column.name) or Lit(None, column.type)
 
 
-def _overflow(column: Column) -> str:
-    return (
-        "numeric field overflow" if column.type.name == "numeric" else f"{column.type} out of range"
+def _full_row(table: Get, given: dict[int, Expr], defaults: Defaults) -> tuple[Expr, ...]:
+    return tuple(
+        given.get(at) or _default(column, defaults) for at, column in enumerate(table.columns)
     )
-
-
-def _assigned(value: Expr, column: Column) -> Expr:
-    _check_assignable(value, column)
-    return cast(value, column.type, context="assignment")
-
-
-def _check_assignable(value: Expr, column: Column) -> None:
-    if not castable(value.type, column.type, "assignment"):
-        raise SqlError(
-            f'column "{column.name}" is of type {column.type} but expression is of type {value.type}',
-            hint="you will need to rewrite or cast the expression",
-            sqlstate="42804",
-        )
-
-
-def _full_row(table: Get, given: dict[int, Expr]) -> tuple[Expr, ...]:
-    return tuple(given.get(at, Lit(None, column.type)) for at, column in enumerate(table.columns))
 
 
 def _names(table: Get) -> tuple[str, ...]:
@@ -298,17 +308,24 @@ def with_diff(rows: pa.Table, diff: int) -> pa.Table:
     return rows.append_column(DIFF, pa.repeat(pa.scalar(diff, pa.int64()), rows.num_rows))
 
 
-def changes(statement, columns: tuple[Column, ...], found: pa.Table) -> tuple[pa.Table, int]:
-    """What a read-then-write statement found, as rows with `_diff`, and how many rows it hit."""
+class Changes(NamedTuple):
+    """`rows` with `_diff`, and of them those that the statement has made, or taken away."""
+
+    rows: pa.Table
+    hit: pa.Table
+
+
+def changes(statement, columns: tuple[Column, ...], found: pa.Table) -> Changes:
+    """What a read-then-write statement found, as what it changes."""
     names = [column.name for column in columns]
     width = len(columns)
     first = found.select(list(range(width))).rename_columns(names)
     match statement:
         case s.Insert():
-            return with_diff(first, 1), found.num_rows
+            return Changes(with_diff(first, 1), first)
         case s.Delete() | s.Truncate():
-            return with_diff(first, -1), found.num_rows
+            return Changes(with_diff(first, -1), first)
         case _:
             second = found.select(list(range(width, 2 * width))).rename_columns(names)
             both = pa.concat_tables([with_diff(first, -1), with_diff(second, 1)])
-            return both, found.num_rows
+            return Changes(both, second)

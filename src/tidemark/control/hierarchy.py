@@ -65,6 +65,11 @@ def shown(full: FullName) -> str:
     return ".".join(map(quoted, parts))
 
 
+def spelled(full: FullName) -> str:
+    """As SQL written for sessions that begin anywhere in that database must say it."""
+    return quoted(full[2]) if full[:2] == (DATABASE, SCHEMA) else shown(full)
+
+
 def check_name(kind: str, name: str) -> None:
     """Whether a new schema or database may be called that."""
     if not name:

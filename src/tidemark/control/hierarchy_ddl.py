@@ -24,7 +24,7 @@ from tidemark.control.hierarchy import (
     check_name,
     no_database,
     no_schema,
-    quoted,
+    spelled,
 )
 from tidemark.control.pgwire import Done
 from tidemark.errors import SqlError, Unsupported
@@ -330,5 +330,4 @@ def renamed_sql(sql: str, item: Item) -> str:
         return sql
     cursor.name()
     last = cursor.tokens[cursor.at - 1]
-    name = item.shown if item.full_name[:2] != (DATABASE, SCHEMA) else quoted(item.name)
-    return sql[: first.start] + name + sql[last.end + 1 :]
+    return sql[: first.start] + spelled(item.full_name) + sql[last.end + 1 :]

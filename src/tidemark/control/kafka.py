@@ -1,4 +1,4 @@
-"""Secrets, connections, Kafka sources and sinks: statements into catalog items.
+"""Kafka sources and sinks: statements into catalog items.
 
 What a source is, is settled here, once: its topic must be there, START TIMESTAMP becomes offsets,
 and a registry's newest schemas become the reader's. From then on nothing about it changes.
@@ -16,6 +16,7 @@ import msgspec
 from tidemark.control import statements as s
 from tidemark.control.catalog import Item
 from tidemark.control.checks import source_options
+from tidemark.control.connection_ddl import item_of
 from tidemark.control.connections import KafkaTarget, RegistryTarget, Uses
 from tidemark.control.coordinator import Coordinator
 from tidemark.control.hierarchy import two_databases
@@ -26,125 +27,6 @@ from tidemark.storage.kafka.registry import Registry
 from tidemark.storage.kafka.spec import Format, KafkaSink, KafkaSource
 from tidemark.storage.remap import COLUMNS
 from tidemark.types import check_columns
-
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-
-SETTINGS = {
-    "security protocol": "security.protocol",
-    "sasl mechanisms": "sasl.mechanism",
-    "sasl username": "sasl.username",
-    "sasl password": "sasl.password",
-    "ssl certificate authority": "ssl.ca.pem",
-    "ssl certificate": "ssl.certificate.pem",
-    "ssl key": "ssl.key.pem",
-}
-"""librdkafka's names of a connection's options."""
-
-CONFIDENTIAL = ("sasl password", "ssl key", "password")
-"""Only a secret may say them: the text of a statement is kept and shown."""
-
-PUBLIC = ("broker", "brokers", "security protocol", "sasl mechanisms", "url")
-"""Only a text may say them: they are checked when the connection is made."""
-
-
-async def create_secret(coordinator: Coordinator, statement: s.CreateSecret) -> None:
-    def make(id_: str, name: str) -> Item:
-        return Item(id_, name, "secret", statement.sql)
-
-    await coordinator.create_secret(statement.name, statement.value, make)
-
-
-async def alter_secret(coordinator: Coordinator, statement: s.AlterSecret) -> None:
-    item = _item(coordinator, statement.name, "secret")
-    await coordinator.alter_secret(item, statement.value)
-
-
-# Connections.
-
-
-async def create_connection(coordinator: Coordinator, statement: s.CreateConnection) -> None:
-    texts: dict[str, str] = {}
-    secrets: dict[str, Item] = {}
-    for option, value in statement.options:
-        if isinstance(value, s.SecretNamed):
-            if option in PUBLIC:
-                raise SqlError(f"{option.upper()} takes a text, not a secret", sqlstate="22023")
-            secrets[option] = _item(coordinator, value.name, "secret")
-        elif option in CONFIDENTIAL:
-            raise SqlError(
-                f"{option.upper()} takes a secret, not a text",
-                hint=f"CREATE SECRET p AS '...', then {option.upper()} = SECRET p",
-                sqlstate="22023",
-            )
-        else:
-            texts[option] = value
-    named = {option: item.shown for option, item in secrets.items()}
-    make_target = _kafka_target if statement.kind == "kafka" else _registry_target
-    target = make_target(texts, named)
-    depends = tuple(dict.fromkeys(item.id for item in secrets.values()))
-
-    def make(id_: str, name: str) -> Item:
-        return Item(id_, name, "connection", statement.sql, depends=depends, connection=target)
-
-    await coordinator.create_connection(statement.name, make)
-
-
-def _kafka_target(texts: dict[str, str], secrets: dict[str, str]) -> KafkaTarget:
-    if ("broker" in texts) == ("brokers" in texts):
-        raise SqlError(
-            "a Kafka connection needs BROKER or BROKERS",
-            hint="e.g. BROKER 'localhost:9092', or BROKERS ('a:9092', 'b:9092')",
-        )
-    brokers = texts.pop("broker", None) or texts.pop("brokers", "")
-    given = {**texts, **secrets}
-    has_sasl = any(option.startswith("sasl") for option in given)
-    has_ssl = any(option.startswith("ssl") for option in given)
-    default = "SASL_SSL" if has_sasl else "SSL" if has_ssl else "PLAINTEXT"
-    protocol = texts.setdefault("security protocol", default).upper()
-    texts["security protocol"] = protocol
-    _check_choice("SECURITY PROTOCOL", protocol, PROTOCOLS)
-    if protocol.startswith("SASL"):
-        mechanism = texts.setdefault("sasl mechanisms", "PLAIN").upper()
-        texts["sasl mechanisms"] = mechanism
-        _check_choice("SASL MECHANISMS", mechanism, MECHANISMS)
-        if missing := [o for o in ("sasl username", "sasl password") if o not in given]:
-            raise SqlError(f"{protocol} needs {missing[0].upper()}", sqlstate="22023")
-    elif has_sasl:
-        raise SqlError(f"SASL options mean nothing with {protocol}", sqlstate="22023")
-    if has_ssl and not protocol.endswith("SSL"):
-        raise SqlError(f"SSL options mean nothing with {protocol}", sqlstate="22023")
-    if ("ssl certificate" in given) != ("ssl key" in given):
-        raise SqlError("SSL CERTIFICATE and SSL KEY go together", sqlstate="22023")
-    return KafkaTarget(brokers, _as_settings(texts), _as_settings(secrets))
-
-
-def _as_settings(options: dict[str, str]) -> dict[str, str]:
-    return {SETTINGS[option]: value for option, value in options.items()}
-
-
-def _check_choice(option: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise SqlError(
-            f"{option} is not {given!r}", hint=f"use one of {', '.join(known)}", sqlstate="22023"
-        )
-
-
-def _registry_target(texts: dict[str, str], secrets: dict[str, str]) -> RegistryTarget:
-    url = texts.get("url", "")
-    _, _, place = url.partition("://")
-    if not url.startswith(("http://", "https://")) or "@" in place.partition("/")[0]:
-        raise SqlError(
-            "URL takes an address such as 'http://localhost:8081', without a password in it",
-            hint="a password goes into a secret: PASSWORD = SECRET p",
-            sqlstate="22023",
-        )
-    if "username" in secrets:
-        raise SqlError("USERNAME takes a text", sqlstate="22023")
-    if ("username" in texts) != ("password" in secrets):
-        raise SqlError("USERNAME and PASSWORD go together", sqlstate="22023")
-    return RegistryTarget(url, texts.get("username"), secrets.get("password"))
-
 
 # Sources.
 
@@ -289,21 +171,8 @@ def _check_answers(coordinator: Coordinator, target: KafkaTarget, topic: str) ->
 # What both ask.
 
 
-def _item(coordinator: Coordinator, name: s.Name, kind: str) -> Item:
-    found = coordinator.catalog.find(name)
-    if found is None:
-        raise SqlError(
-            f'{kind} "{".".join(name)}" does not exist',
-            hint=f"CREATE {kind.upper()} makes one, SHOW {kind.upper()}S lists them",
-            sqlstate="42704",
-        )
-    if found.kind != kind:
-        raise SqlError(f'"{found.name}" is not a {kind}', sqlstate="42809")
-    return found
-
-
 def _kafka(coordinator: Coordinator, name: s.Name) -> tuple[Item, KafkaTarget]:
-    item = _item(coordinator, name, "connection")
+    item = item_of(coordinator, name, "connection")
     if not isinstance(item.connection, KafkaTarget):
         raise SqlError(f'"{item.name}" is not a connection to Kafka', sqlstate="42809")
     return item, item.connection
@@ -363,7 +232,7 @@ def _unreachable(error: Unavailable) -> SqlError:
 def _registry(coordinator: Coordinator, format: s.Format | None) -> Item | None:
     if format is None or format.registry is None:
         return None
-    item = _item(coordinator, format.registry, "connection")
+    item = item_of(coordinator, format.registry, "connection")
     if not isinstance(item.connection, RegistryTarget):
         raise SqlError(f'"{item.name}" is not a connection to a schema registry', sqlstate="42809")
     return item

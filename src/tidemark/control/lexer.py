@@ -11,7 +11,7 @@ import re
 
 from tidemark.compute.expr import Lit
 from tidemark.compute.literals import UNKNOWN, number_literal
-from tidemark.errors import SqlError, TidemarkError, Unsupported
+from tidemark.errors import DataError, SqlError, TidemarkError, Unsupported
 from tidemark.types import BOOLEAN
 
 _PIECES = r"""
@@ -83,6 +83,10 @@ def _split(sql: str, pieces: re.Pattern[str]) -> list[str]:
             case "estring":
                 _check_escapes(piece.group())
                 says_something = True
+            case "quoted" if len(piece.group()) == 2:
+                raise SqlError(f'zero-length delimited identifier at or near "{piece.group()}"').at(
+                    piece.start()
+                )
             case _:
                 says_something = says_something or not piece.group().isspace()
     if says_something:
@@ -199,6 +203,7 @@ _LITERAL = re.compile(
     )\s*(?P<next>[,)])""",
     re.VERBOSE,
 )
+_VALUES = re.compile(r"\bVALUES\b", re.IGNORECASE)
 _OPEN = re.compile(r"\s*\(")
 _COMMA = re.compile(r"\s*,")
 _WORDS = {
@@ -208,8 +213,18 @@ _WORDS = {
 }
 
 
-def literal_rows(sql: str, at: int) -> tuple[tuple[Lit, ...], ...] | None:
-    """The rows of `(1, 'a'), (2, NULL)` from `at` to the end; None if there is anything else."""
+def literal_rows(sql: str) -> tuple[str, tuple[tuple[Lit, ...], ...]] | None:
+    """The rows of `VALUES (1, 'a'), (2, NULL)` at the end, and what is before them; None if there
+    is anything else."""
+    values = _VALUES.search(sql, 0, 4000)
+    head = sql[: values.start()] if values is not None else ""
+    if values is None or "--" in head or "/*" in head:
+        return None
+    rows = _rows(sql, values.end())
+    return None if rows is None else (head, rows)
+
+
+def _rows(sql: str, at: int) -> tuple[tuple[Lit, ...], ...] | None:
     rows: list[tuple[Lit, ...]] = []
     while True:
         opened = _OPEN.match(sql, at)
@@ -223,7 +238,10 @@ def literal_rows(sql: str, at: int) -> tuple[tuple[Lit, ...], ...] | None:
             if found is None:
                 return None
             at = found.end()
-            row.append(_literal(found))
+            try:
+                row.append(_literal(found))
+            except DataError:
+                return None  # Perhaps it is one where its column is known.
             more = found.group("next") == ","
         rows.append(tuple(row))
         comma = _COMMA.match(sql, at)

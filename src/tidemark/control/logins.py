@@ -39,6 +39,10 @@ class Logins:
         role = self._roles().by_name.get(user)
         return self.always or (role is not None and role.verifier is not None)
 
+    def may_enter(self, user: str) -> bool:
+        """With the right password, if one is asked for."""
+        return not self.asks(user) or self.verifier(user)[1]
+
     def verifier(self, user: str) -> tuple[scram.Verifier, bool]:
         return self._known().verifier(user)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
+
 from sqlglot import exp
 
-from tidemark.compute.expr import Lit
+from tidemark.compute.expr import Asked, Lit, Told
 from tidemark.compute.literals import UNKNOWN, converted, typed
 from tidemark.compute.sql.dialect import parameter_number
 from tidemark.control import statements as s
@@ -12,7 +14,7 @@ from tidemark.control.pg.casts import type_name
 from tidemark.control.pg.types import type_oid
 from tidemark.control.pgwire import Param
 from tidemark.errors import SqlError
-from tidemark.types import TEXT, Column, SqlType, type_named
+from tidemark.types import TEXT, Column, SqlType, array_of, type_named
 
 TYPES = {
     type_named(name).oid: type_named(name)
@@ -25,6 +27,7 @@ TYPES = {
         "date",
         "timestamp",
         "timestamptz",
+        "interval",
         "numeric",
         "bytea",
         "jsonb",
@@ -52,6 +55,37 @@ def said_types(trees: list[exp.Expr], columns: tuple[Column, ...]) -> dict[int, 
                 if isinstance(node, exp.Parameter):
                     found.setdefault(parameter_number(node), column.type.oid)
     return found
+
+
+def asked(oids: Iterable[int]) -> tuple[Lit, ...]:
+    """Parameters while a statement is prepared; of those without a type it is noted what they are
+    taken for."""
+    return tuple(
+        Lit(None, TYPES.get(oid, UNKNOWN)) if oid else Asked(None, UNKNOWN, Told()) for oid in oids
+    )
+
+
+def taken_for(params: tuple[Lit, ...]) -> dict[int, int]:
+    """The types that were noted, by place: the first of each, but for text, which anything may be
+    sent as."""
+    found: dict[int, int] = {}
+    for at, param in enumerate(params):
+        types = param.told.types if isinstance(param, Asked) else []
+        first = next((type_.oid for type_ in types if type_ != TEXT), None)
+        if first in _INFERRED:
+            found[at] = first
+    return found
+
+
+_INFERRED = {*TYPES, *(array_of(each).oid for each in (TEXT, *TYPES.values()))}
+
+
+def literals(params: tuple[Param, ...], inferred: Set[int]) -> tuple[Lit, ...]:
+    """Parameters as literals; what was `inferred` its context says again."""
+    return tuple(
+        Lit(param.value_text, UNKNOWN) if at in inferred else literal(param)
+        for at, param in enumerate(params)
+    )
 
 
 def literal(param: Param) -> Lit:

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import get_args
 
-from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from tidemark.compute.sql.dialect import DIALECT, identifier, parse_tokens
 from tidemark.control import (
     alter,
     comments,
@@ -25,17 +23,16 @@ from tidemark.control import (
     parse_hierarchy,
     parse_kafka,
     parse_role,
+    parse_table,
 )
 from tidemark.control import statements as s
-from tidemark.control.checks import RETAIN
-from tidemark.control.clauses import as_of, column_names, column_type, in_cluster, options
+from tidemark.control.clauses import as_of, column_names, expression, in_cluster, options
 from tidemark.control.cursor import Cursor
 from tidemark.control.lexer import split
 from tidemark.control.parse_subscribe import parse_subscribe
 from tidemark.control.parse_webhook import create_webhook
 from tidemark.control.refresh import view_options
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import Column
 
 __all__ = ["parse", "split"]
 
@@ -49,7 +46,7 @@ def parse(sql: str, dialect: str = "postgres") -> s.Statement:
 
 
 def _parse(sql: str, dialect: str) -> s.Statement:
-    quick = _quick_insert(sql) if dialect == "postgres" or "\\" not in sql else None
+    quick = parse_table.quick_insert(sql) if dialect == "postgres" or "\\" not in sql else None
     if quick is not None:
         return quick
     sql = lexer.apart(sql, dialect)
@@ -85,7 +82,7 @@ def _create(cursor: Cursor) -> s.Statement:
     if cursor.take("TEMPORARY") or cursor.take("TEMP"):
         raise Unsupported("temporary objects are not supported", hint="create it without TEMPORARY")
     if cursor.take("TABLE"):
-        return _create_table(cursor)
+        return parse_table.create_table(cursor)
     if cursor.take("SOURCE"):
         return _create_source(cursor)
     if cursor.take("CONNECTION"):
@@ -124,13 +121,16 @@ def _alter(cursor: Cursor) -> s.Statement:
         return _alter_system(cursor)
     if cursor.take("SCHEMA"):
         return parse_hierarchy.alter_schema(cursor)
+    if (found := parse_kafka.alter_connection(cursor)) is not None:
+        return found
     if (found := alter.parse(cursor, _KINDS) or parse_hierarchy.move(cursor, _KINDS)) is not None:
         return found
     kind = cursor.next().text.upper()
     cursor.at = len(cursor.tokens)
     raise Unsupported(
         f"this ALTER {kind} is not supported",
-        hint="supported: ALTER CLUSTER, ALTER CLUSTER REPLICA, ALTER SECRET, ALTER ROLE, ALTER SYSTEM,"
+        hint="supported: ALTER CLUSTER, ALTER CLUSTER REPLICA, ALTER CONNECTION, ALTER SECRET, ALTER ROLE,"
+        " ALTER SYSTEM,"
         " and ALTER ... RENAME TO, SET SCHEMA, SET CLUSTER, SET (RETAIN HISTORY FOR '<interval>')"
         " and OWNER TO",
     )
@@ -159,69 +159,6 @@ def _refuse_kind(cursor: Cursor, verb: str) -> None:
 _NOT_YET = frozenset("TYPE FUNCTION SEQUENCE UNIQUE TRIGGER EXTENSION".split())
 
 
-def _create_table(cursor: Cursor) -> s.CreateTable:
-    if_not_exists = cursor.take("IF NOT EXISTS")
-    name = cursor.name()
-    if cursor.looking_at("AS"):
-        raise Unsupported("CREATE TABLE AS is not supported", hint="CREATE TABLE, then INSERT")
-    cursor.expect("(")
-    columns: list[Column] = []
-    while True:
-        columns.append(_column(cursor))
-        if cursor.take(")"):
-            break
-        cursor.expect(",")
-    seen = [column.name for column in columns]
-    for column in seen:
-        if seen.count(column) > 1:
-            raise SqlError(f'column "{column}" specified more than once', sqlstate="42701")
-    given = dict(options(cursor)) if cursor.take("WITH") else {}
-    retain = given.pop(RETAIN, None)
-    if given or cursor.peek() is not None:
-        raise Unsupported(
-            "options of CREATE TABLE other than RETAIN HISTORY are not supported",
-            hint="supported: WITH (RETAIN HISTORY FOR '<interval>')",
-        )
-    return s.CreateTable(name, tuple(columns), if_not_exists, cursor.sql, retain)
-
-
-_CONSTRAINTS = (
-    "PRIMARY KEY",
-    "FOREIGN KEY",
-    "UNIQUE",
-    "DEFAULT",
-    "REFERENCES",
-    "CHECK",
-    "CONSTRAINT",
-    "GENERATED",
-    "COLLATE",
-    "EXCLUDE",
-    "LIKE",
-)
-
-
-def _refuse_constraint(cursor: Cursor) -> None:
-    for words in _CONSTRAINTS:
-        if cursor.looking_at(words):
-            raise Unsupported(
-                f"{words} is not supported in CREATE TABLE", hint="only NOT NULL is supported"
-            )
-
-
-def _column(cursor: Cursor) -> Column:
-    _refuse_constraint(cursor)
-    name = cursor.word()
-    type_ = column_type(cursor, "NOT", "NULL", *_CONSTRAINTS)
-    nullable = True
-    while not (cursor.looking_at(",") or cursor.looking_at(")")):
-        _refuse_constraint(cursor)
-        if cursor.take("NOT NULL"):
-            nullable = False
-        elif not cursor.take("NULL"):
-            raise cursor.error()
-    return Column(name, type_, nullable)
-
-
 def _create_source(cursor: Cursor) -> s.Statement:
     if_not_exists = cursor.take("IF NOT EXISTS")
     name = cursor.name()
@@ -230,7 +167,7 @@ def _create_source(cursor: Cursor) -> s.Statement:
     if cursor.take("KAFKA CONNECTION"):
         return parse_kafka.create_source(cursor, name, cluster, if_not_exists)
     if cursor.take("WEBHOOK"):
-        return create_webhook(cursor, name, cluster, if_not_exists, _expression)
+        return create_webhook(cursor, name, cluster, if_not_exists)
     if not cursor.take("LOAD GENERATOR"):
         raise Unsupported(
             "only FROM KAFKA CONNECTION, WEBHOOK and LOAD GENERATOR sources are supported",
@@ -332,7 +269,7 @@ def _show(cursor: Cursor) -> s.Statement:
         if cursor.take("LIKE"):
             return s.ShowMatching(shown, like=cursor.text())
         if cursor.take("WHERE"):
-            return s.ShowMatching(shown, where=_expression(cursor))
+            return s.ShowMatching(shown, where=expression(cursor))
     return shown
 
 
@@ -474,6 +411,13 @@ def _discard(cursor: Cursor) -> s.Discard:
     return s.Discard(cursor.one_of("ALL", "PLANS", "SEQUENCES", "TEMPORARY", "TEMP").lower())
 
 
+def _unlisten(cursor: Cursor) -> s.Unlisten:
+    cursor.expect("UNLISTEN")
+    if not cursor.take("*"):
+        cursor.word()
+    return s.Unlisten()
+
+
 def _deallocate(cursor: Cursor) -> s.Deallocate:
     cursor.expect("DEALLOCATE")
     cursor.take("PREPARE")
@@ -546,145 +490,6 @@ def _explain(cursor: Cursor) -> s.Explain:
     return s.Explain(stage, cursor.query(), None, None, as_json)
 
 
-# Writing ----------------------------------------------------------------------------------------
-
-
-def _insert(cursor: Cursor) -> s.Insert:
-    table, columns = _insert_head(cursor)
-    if cursor.looking_at("DEFAULT VALUES") or cursor.find("ON CONFLICT") < len(cursor.tokens):
-        raise Unsupported("DEFAULT VALUES and ON CONFLICT are not supported", hint="leave it out")
-    if cursor.find("RETURNING") < len(cursor.tokens):
-        raise Unsupported("RETURNING is not supported", hint="SELECT the rows afterwards")
-    return s.Insert(table, columns, cursor.query())
-
-
-def _insert_head(cursor: Cursor) -> tuple[s.Name, tuple[str, ...]]:
-    cursor.expect("INSERT INTO")
-    table = cursor.name()
-    # INSERT INTO t (SELECT ...) has a query in those parentheses, not columns.
-    following = cursor.peek(1)
-    opens_query = following is not None and following.text.upper() in (
-        "SELECT",
-        "VALUES",
-        "WITH",
-        "(",
-    )
-    columns = () if opens_query else column_names(cursor)
-    seen: set[str] = set()
-    for column in columns:
-        if column in seen:
-            raise SqlError(f'column "{column}" specified more than once', sqlstate="42701")
-        seen.add(column)
-    return table, columns
-
-
-def _quick_insert(sql: str) -> s.Insert | None:
-    """INSERT ... VALUES of plain literals, without a token per literal."""
-    if sql[:6].upper() != "INSERT":
-        return None
-    at = sql.upper().find("VALUES", 0, 4000)
-    rows = lexer.literal_rows(sql, at + len("VALUES")) if at > 0 else None
-    if rows is None:
-        return None
-    head = sql[:at]
-    cursor = Cursor(head)
-    table, columns = _insert_head(cursor)
-    cursor.end()
-    return s.Insert(table, columns, None, rows)
-
-
-def _update(cursor: Cursor) -> s.Update:
-    cursor.expect("UPDATE")
-    table, alias = cursor.name(), None
-    if not cursor.looking_at("SET"):
-        cursor.take("AS")
-        alias = cursor.word()
-    cursor.expect("SET")
-    assignments: list[tuple[str, exp.Expr]] = []
-    while True:
-        if cursor.looking_at("("):
-            raise Unsupported("SET (a, b) = ... is not supported", hint="assign each column")
-        column = cursor.word()
-        cursor.expect("=")
-        if cursor.looking_at("DEFAULT"):
-            raise Unsupported("DEFAULT is not supported", hint="write the value")
-        assignments.append((column, _expression(cursor, ",", "WHERE", "FROM", "RETURNING")))
-        if not cursor.take(","):
-            break
-    names = [name for name, _ in assignments]
-    for name in names:
-        if names.count(name) > 1:
-            raise SqlError(f'multiple assignments to same column "{name}"')
-    source, where = _source(cursor, "FROM"), _where(cursor)
-    return s.Update(table, alias, tuple(assignments), where, source)
-
-
-def _delete(cursor: Cursor) -> s.Delete:
-    cursor.expect("DELETE FROM")
-    table, alias = cursor.name(), None
-    if cursor.peek() is not None and not any(
-        cursor.looking_at(word) for word in ("WHERE", "USING", "RETURNING")
-    ):
-        cursor.take("AS")
-        alias = cursor.word()
-    source, where = _source(cursor, "USING"), _where(cursor)
-    return s.Delete(table, alias, where, source)
-
-
-def _truncate(cursor: Cursor) -> s.Truncate:
-    cursor.expect("TRUNCATE")
-    cursor.take("TABLE")
-    table = cursor.name()
-    if cursor.looking_at(","):
-        raise Unsupported(
-            "TRUNCATE of several tables is not supported", hint="BEGIN, TRUNCATE each, and COMMIT"
-        )
-    _ = cursor.take("CONTINUE IDENTITY") or cursor.take("RESTART IDENTITY")
-    _ = cursor.take("RESTRICT") or cursor.take("CASCADE")  # Nothing refers to its rows.
-    return s.Truncate(table)
-
-
-def _source(cursor: Cursor, word: str) -> exp.Select | None:
-    """What stands in the FROM of an UPDATE or the USING of a DELETE."""
-    if not cursor.take(word):
-        return None
-    end = cursor.find("WHERE", "RETURNING")
-    if end == cursor.at:
-        raise cursor.error()
-    select = DIALECT.tokenize("SELECT 1 FROM")
-    tree = parse_tokens([*select, *cursor.tokens[cursor.at : end]], cursor.sql)
-    if not isinstance(tree, exp.Select) or set(_given(tree)) - {"expressions", "from_", "joins"}:
-        raise cursor.error()
-    cursor.at = end
-    return tree
-
-
-def _given(tree: exp.Expr) -> list[str]:
-    return [name for name, value in tree.args.items() if value]
-
-
-def _where(cursor: Cursor) -> exp.Expr | None:
-    where = _expression(cursor, "RETURNING") if cursor.take("WHERE") else None
-    if cursor.looking_at("RETURNING"):
-        raise Unsupported("RETURNING is not supported", hint="SELECT the rows instead")
-    return where
-
-
-def _expression(cursor: Cursor, *stops: str) -> exp.Expr:
-    """A scalar expression up to one of the `stops`; parsed as the only item of a SELECT."""
-    end = cursor.find(*stops)
-    if end == cursor.at:
-        raise cursor.error()
-    tree = cursor.tree(end, before="SELECT")
-    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or tree.args.get("from_"):
-        raise cursor.error()
-    expression = tree.expressions[0]
-    if isinstance(expression, exp.Alias):
-        raise SqlError(f'syntax error at or near "{identifier(expression.args["alias"])}"')
-    cursor.at = end
-    return expression
-
-
 _QUERYING = (
     *_PREPARED,
     *("EXPLAIN", "COPY", "DECLARE", "PREPARE"),
@@ -695,7 +500,7 @@ _QUERYING = (
 
 _NO_STATEMENTS = frozenset(
     "ANALYZE CALL CHECKPOINT CLUSTER DO LISTEN LOCK MERGE MOVE NOTIFY REFRESH"
-    " REINDEX UNLISTEN VACUUM".split()
+    " REINDEX VACUUM".split()
 )
 """What exists elsewhere, or one day here: not a syntax error."""
 
@@ -714,10 +519,10 @@ _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "CLOSE": parse_cursor.close,
     "PREPARE": lambda cursor: parse_cursor.prepare(cursor, _prepared),
     "EXECUTE": parse_cursor.execute,
-    "INSERT": _insert,
-    "UPDATE": _update,
-    "DELETE": _delete,
-    "TRUNCATE": _truncate,
+    "INSERT": parse_table.insert,
+    "UPDATE": parse_table.update,
+    "DELETE": parse_table.delete,
+    "TRUNCATE": parse_table.truncate,
     "CREATE": _create,
     "DROP": _drop,
     "ALTER": _alter,
@@ -735,6 +540,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "RELEASE": _release,
     "DISCARD": _discard,
     "DEALLOCATE": _deallocate,
+    "UNLISTEN": _unlisten,
     "GRANT": parse_role.grant,
     "REVOKE": parse_role.revoke,
     "REASSIGN": parse_role.reassign,

@@ -36,7 +36,10 @@ def copy(cursor: Cursor, rows: Callable[[Cursor], s.Select | s.Subscribe]) -> s.
         statement = _select_all(table, columns)
     cursor.expect("TO")
     _standard(cursor, "STDOUT", "to")
-    return s.CopyTo(statement, _checked(_options(cursor)))
+    how = _checked(_options(cursor))
+    if how.header == "match":
+        raise Unsupported('cannot use "match" with HEADER in COPY TO', hint="HEADER writes one")
+    return s.CopyTo(statement, how)
 
 
 def _standard(cursor: Cursor, stream: str, direction: str) -> None:

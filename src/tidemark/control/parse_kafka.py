@@ -84,6 +84,35 @@ def create_connection(cursor: Cursor) -> s.CreateConnection:
     )
 
 
+def alter_connection(cursor: Cursor) -> s.AlterConnection | None:
+    """What follows ALTER, if it is about options of a connection; else the cursor stays."""
+    start = cursor.at
+    if not cursor.take("CONNECTION"):
+        return None
+    if_exists = cursor.take("IF EXISTS")
+    name = cursor.name()
+    options: list[tuple[str, str | s.SecretNamed]] = []
+    reset: list[str] = []
+    while (after := cursor.peek(1)) is not None and after.token_type == TokenType.L_PAREN:
+        if cursor.one_of("SET", "RESET") == "SET":
+            options += _connection_options(cursor, (*KAFKA_OPTIONS, *REGISTRY_OPTIONS))
+        else:
+            reset += _list(cursor, _reset_option)
+        if not cursor.take(","):
+            break
+    if not (options or reset):
+        cursor.at = start
+        return None
+    said = [*(option for option, _ in options), *reset]
+    if twice := [option for option in said if said.count(option) > 1]:
+        raise SqlError(f"{twice[0].upper()} is changed more than once")
+    return s.AlterConnection(name, if_exists, tuple(options), tuple(reset))
+
+
+def _reset_option(cursor: Cursor) -> str:
+    return _option(cursor, (*KAFKA_OPTIONS, *REGISTRY_OPTIONS), {})
+
+
 def _connection_options(
     cursor: Cursor, known: tuple[str, ...]
 ) -> tuple[tuple[str, str | s.SecretNamed], ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from tidemark.control import statements as s
-from tidemark.control.clauses import options
+from tidemark.control.clauses import expression, options
 from tidemark.control.cursor import Cursor
 from tidemark.control.webhook.spec import BodyFormat, HeaderFilter, IncludedHeader
 from tidemark.errors import SqlError, Unsupported
@@ -23,11 +22,7 @@ _FORMATS: dict[str, BodyFormat] = {
 
 
 def create_webhook(
-    cursor: Cursor,
-    name: s.Name,
-    cluster: str | None,
-    if_not_exists: bool,
-    expression: Callable[[Cursor], exp.Expr],
+    cursor: Cursor, name: s.Name, cluster: str | None, if_not_exists: bool
 ) -> s.CreateWebhookSource:
     if not cursor.take("BODY FORMAT"):
         raise SqlError(
@@ -36,7 +31,7 @@ def create_webhook(
         )
     format = _FORMATS[cursor.one_of(*_FORMATS)]
     headers, included = _include(cursor)
-    check_with, check = _check(cursor, expression) if cursor.take("CHECK") else ((), None)
+    check_with, check = _check(cursor) if cursor.take("CHECK") else ((), None)
     given = options(cursor) if cursor.take("WITH") else ()
     return s.CreateWebhookSource(
         name=name,
@@ -92,9 +87,7 @@ def _header(cursor: Cursor) -> str:
     return token.text.lower()
 
 
-def _check(
-    cursor: Cursor, expression: Callable[[Cursor], exp.Expr]
-) -> tuple[tuple[s.CheckWith, ...], exp.Expr]:
+def _check(cursor: Cursor) -> tuple[tuple[s.CheckWith, ...], exp.Expr]:
     cursor.expect("(")
     given: list[s.CheckWith] = []
     if cursor.take("WITH"):

@@ -29,7 +29,8 @@ from tidemark.spark.collect import too_large
 from tidemark.types import TEXT, Column, SqlType
 
 if TYPE_CHECKING:
-    from tidemark.control.session import Prepared, Session
+    from tidemark.control.prepared import Prepared
+    from tidemark.control.session import Session
 
 NAMES_DEPEND_ON = ("cluster", "database", "role", "search_path")
 MOST_COLUMNS = 4

@@ -236,6 +236,8 @@ def _inner(asked: Asked, statement: s.CopyTo | s.Declare) -> Iterable[Need]:
 
 def _insert(asked: Asked, statement: s.Insert) -> Iterator[Need]:
     yield from asked.relation("INSERT", statement.table)
+    if statement.returning:
+        yield from asked.relation("SELECT", statement.table)
     if statement.query is not None:
         is_values = isinstance(statement.query.tree, exp.Values)
         if not is_values or statement.query.tree.find(exp.Table) is not None:
@@ -264,7 +266,11 @@ def _looked_at(
 ) -> Iterator[Need]:
     """Who says which rows, or computes with them, learns what is in them."""
     nodes = trees(statement)
-    if statement.where is not None or any(node.find(exp.Column, exp.Table) for node in nodes):
+    if (
+        statement.where is not None
+        or statement.returning
+        or any(node.find(exp.Column, exp.Table) for node in nodes)
+    ):
         yield from asked.relation("SELECT", statement.table)
     if any(node.find(exp.Table) for node in nodes):
         reading = _Reading(asked.session.names)
@@ -300,6 +306,12 @@ def _create(asked: Asked, statement: Any) -> Iterator[Need]:
         yield May("CREATE", cluster)
 
 
+def _create_table_as(asked: Asked, statement: s.CreateTableAs) -> Iterator[Need]:
+    yield from _create(asked, statement)
+    yield from asked.query(statement.query)
+    yield from asked.runs(statement.query.tree)
+
+
 def _create_view(
     asked: Asked, statement: s.CreateView | s.CreateMaterializedView
 ) -> Iterator[Need]:
@@ -317,6 +329,15 @@ def _create_index(asked: Asked, statement: s.CreateIndex) -> Iterator[Need]:
 
 def _create_connection(asked: Asked, statement: s.CreateConnection) -> Iterator[Need]:
     yield from _create(asked, statement)
+    yield from _secrets(asked, statement)
+
+
+def _alter_connection(asked: Asked, statement: s.AlterConnection) -> Iterator[Need]:
+    yield from _owned(asked, [statement.name])
+    yield from _secrets(asked, statement)
+
+
+def _secrets(asked: Asked, statement: s.CreateConnection | s.AlterConnection) -> Iterator[Need]:
     for _, value in statement.options:
         if isinstance(value, s.SecretNamed):
             yield from asked.relation("USAGE", value.name)
@@ -540,6 +561,7 @@ NEEDS: dict[type, Rule] = {
     s.CopyFrom: _copy_from,
     # Objects.
     s.CreateTable: _create,
+    s.CreateTableAs: _create_table_as,
     s.CreateSource: _create,
     s.CreateKafkaSource: _create_kafka_source,
     s.CreateWebhookSource: _create_webhook,
@@ -548,6 +570,7 @@ NEEDS: dict[type, Rule] = {
     s.CreateMaterializedView: _create_view,
     s.CreateIndex: _create_index,
     s.CreateConnection: _create_connection,
+    s.AlterConnection: _alter_connection,
     s.CreateSecret: _create,
     s.AlterSecret: lambda asked, each: _owned(asked, [each.name]),
     s.AlterObject: _alter_object,
@@ -604,6 +627,7 @@ NEEDS: dict[type, Rule] = {
     s.RollbackTo: _nothing,
     s.Discard: _nothing,
     s.Deallocate: _nothing,
+    s.Unlisten: _nothing,
 }
 
 

@@ -15,6 +15,7 @@ from tidemark.control.names import Names
 
 _CREATED: dict[type, tuple[str, ...]] = {
     s.CreateTable: ("name",),
+    s.CreateTableAs: ("name",),
     s.CreateSource: ("name",),
     s.CreateSecret: ("name",),
     s.CreateConnection: ("name",),
@@ -28,6 +29,7 @@ _CREATED: dict[type, tuple[str, ...]] = {
 
 _FOUND: dict[type, tuple[str, ...]] = {
     s.AlterSecret: ("name",),
+    s.AlterConnection: ("name",),
     s.AlterObject: ("name",),
     s.MoveObject: ("name",),
     s.CreateKafkaSource: ("connection",),
@@ -80,7 +82,7 @@ def qualified(statement: Any, names: Names) -> Any:
             )
         case s.Drop():
             changes["names"] = tuple(map(names.located, statement.names))
-        case s.CreateConnection():
+        case s.CreateConnection() | s.AlterConnection():
             changes["options"] = tuple(
                 (option, _secret(value, names)) for option, value in statement.options
             )

@@ -122,13 +122,3 @@ def schedule(options: tuple[s.RefreshOption, ...], *, now: int) -> Schedule:
             )
         at.append(time)
     return Schedule(tuple(every), tuple(at))
-
-
-def interval_text(ms: int) -> str:
-    """Milliseconds as PostgreSQL prints an interval: `1 day 02:00:00`."""
-    days, rest = divmod(ms, 86_400_000)
-    seconds, fraction = divmod(rest, 1000)
-    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    clock += f".{fraction:03}".rstrip("0") if fraction else ""
-    day = f"{days} day{'s' * (days != 1)}" if days else ""
-    return " ".join(part for part in (day, clock if rest or not days else "") if part)

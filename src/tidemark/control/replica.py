@@ -1,4 +1,4 @@
-"""A replica as control sees it: a process to keep alive, and a Flight connection to speak to it.
+"""A replica as control sees it: a process to keep alive, and connections to speak to it.
 
 One that is already running (control was restarted) is adopted as it is; one that dies is started
 again. Either way it is then told everything it should run.
@@ -17,7 +17,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from pathlib import Path
@@ -29,11 +29,12 @@ import pyarrow.flight as flight
 import structlog
 
 from tidemark.clock import Clock
-from tidemark.compute.clusterd import Failure
+from tidemark.compute.lines import Lines
 from tidemark.compute.protocol import (
     Address,
     CancelPeek,
     Configure,
+    Failure,
     LookUp,
     Peek,
     Status,
@@ -111,9 +112,11 @@ class Replica:
         self._telling = asyncio.Lock()
         self._address: Address | None = None
         self._connection: flight.FlightClient | None = None
+        self._lines: Lines | None = None
         self._process: subprocess.Popen | None = None
         self._ready = False
         self._nudged = asyncio.Event()
+        self._settled = asyncio.Event()
         self._task: asyncio.Task | None = None
         # Threads of its own: one that does not answer keeps no other waiting.
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"replica-{name}")
@@ -191,25 +194,39 @@ class Replica:
         call = self._act("verify", asked, timeout=None, threads=self._peekers)
         return _VERIFIED.decode(await self._cancellably(asked.id, call))
 
+    async def settled(self) -> None:
+        """After a query has failed: until it is known whether the replica lives."""
+        if self._task is not None and not self._task.done():
+            await self._settled.wait()
+
     async def look_up(self, asked: LookUp) -> pa.Table | None:
         """Look some keys up in an index; None if it takes a peek to know."""
-        call = self._act("lookup", asked, timeout=None, threads=self._peekers)
-        reply = await self._cancellably(asked.id, call)
-        return decode_table(reply) if reply else None
+        if self._lines is None:
+            return None
+        with self._peeking(), _translated(self.name):
+            found = await self._lines.ask(asked)
+        return None if found is None else decode_table(found)
 
     async def _cancellably(self, id_: str, running: Awaitable[T]) -> T:
-        self.peeks += 1
         call = asyncio.ensure_future(running)
+        with self._peeking():
+            try:
+                return await asyncio.shield(call)
+            except asyncio.CancelledError:
+                # Nobody is left to hear how it ends.
+                call.add_done_callback(lambda task: task.cancelled() or task.exception())
+                await asyncio.shield(self._cancel(id_))
+                raise
+
+    @contextlib.contextmanager
+    def _peeking(self) -> Iterator[None]:
+        self.peeks += 1
         try:
-            return await asyncio.shield(call)
-        except asyncio.CancelledError:
-            # Nobody is left to hear how it ends.
-            call.add_done_callback(lambda task: task.cancelled() or task.exception())
-            await asyncio.shield(self._cancel(id_))
-            raise
+            yield
         except Unavailable:
             # Whether it lives is for the next ping to say, and soon.
             self._suspect = True
+            self._settled.clear()
             self._nudged.set()
             raise
         finally:
@@ -219,7 +236,10 @@ class Replica:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._settled.set()
         self._ready = False
+        if self._lines is not None:
+            self._lines.close()
         if terminate:
             await self._in(self._threads, self._terminate)
         for threads in (self._threads, self._peekers):
@@ -230,6 +250,7 @@ class Replica:
             await asyncio.wait([after])
         failures = 0
         while True:
+            doubtful = not self._settled.is_set()
             try:
                 if not self._ready:
                     await self._connect()
@@ -250,6 +271,8 @@ class Replica:
                 failures += 1
                 self._lost(str(error))
                 log.exception("could not reach the replica", replica=self.name)
+            if doubtful:  # Since before it was asked.
+                self._settled.set()
             pause = PING_EVERY if self._ready else min(failures * 0.2, 2.0)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._nudged.wait(), pause)
@@ -354,6 +377,7 @@ class Replica:
         if address != self._address:
             self._address = address
             self._connection = flight.connect(f"grpc://127.0.0.1:{address.port}")
+            self._lines = Lines(address.lines, address.token) if address.lines else None
         return True
 
     async def _act(
@@ -439,9 +463,7 @@ class _translated:
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
         extra = getattr(error, "extra_info", None)
         if extra:
-            failure = _FAILURE.decode(extra)
-            kind = Unavailable if failure.sqlstate == Unavailable.sqlstate else TidemarkError
-            raise kind(failure.message, hint=failure.hint, sqlstate=failure.sqlstate) from error
+            raise _FAILURE.decode(extra).error from error
         if isinstance(error, pa.ArrowException | flight.FlightError | OSError):
             log.debug("no answer", replica=self._replica, error=str(error))
             raise Unavailable(

@@ -1,7 +1,7 @@
 """Savepoints: places in a transaction to go back to, as drivers set them around what may fail.
 
-What was written since is forgotten and settings are what they were; the time that the transaction
-reads at, and the side that it has taken, stay.
+What was written since is forgotten, cursors declared since are closed, and settings are what they
+were; the time that the transaction reads at, and the side that it has taken, stay.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidemark.control import statements as s
+from tidemark.control.cursors import Cursors, Open
 from tidemark.control.pgwire import Done
 from tidemark.control.variables import Mark, Variables
 from tidemark.errors import SqlError
@@ -19,6 +20,7 @@ class _Savepoint(NamedTuple):
     name: str
     writes: int
     variables: Mark
+    cursors: Open
 
 
 class Savepoints:
@@ -30,15 +32,16 @@ class Savepoints:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def run(
+    async def run(
         self,
         statement: s.Savepoint | s.Release | s.RollbackTo,
         writes: list[Write],
         variables: Variables,
+        cursors: Cursors,
     ) -> Done:
         match statement:
             case s.Savepoint(name):
-                self._all.append(_Savepoint(name, len(writes), variables.mark()))
+                self._all.append(_Savepoint(name, len(writes), variables.mark(), cursors.open()))
                 return Done("SAVEPOINT")
             case s.Release(name):
                 del self._all[self._place(name) :]
@@ -48,6 +51,7 @@ class Savepoints:
                 del self._all[place + 1 :]
                 del writes[self._all[place].writes :]
                 variables.go_back(self._all[place].variables)
+                await cursors.close_others(self._all[place].cursors)
                 return Done("ROLLBACK")
 
     def _place(self, name: str) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import os
 import resource
+import shlex
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from tidemark.control.pgwire import Limits, Server
 from tidemark.control.pgwire.passwords import read_passwords
 from tidemark.control.pgwire.tls import Tls, load_tls
 from tidemark.control.replica import Place
+from tidemark.control.roles import SUPERUSER
 from tidemark.control.session import Session
 from tidemark.control.standby import begin_generation, generation, hydrate
 from tidemark.control.variables import check_known
@@ -32,7 +34,7 @@ from tidemark.persist import PersistClient
 log = structlog.get_logger("server")
 
 DEFAULT_LISTEN = "127.0.0.1:6875"
-DEFAULT_HTTP_PORT = 6876
+DEFAULT_HTTP = "127.0.0.1:6876"
 
 OTHER_FILES = 300
 """Open at once for other things than clients: shards, pipes, connections to replicas."""
@@ -49,8 +51,8 @@ T = TypeVar("T")
 
 
 class Options(NamedTuple):
-    """Where everything is; blob and consensus default to places below `data`. HTTP is on the same
-    host, at a port of its own; None is no HTTP."""
+    """Where everything is; blob and consensus default to places below `data`. `http_listen` None
+    is no HTTP."""
 
     data: Path
     listen: str = DEFAULT_LISTEN
@@ -58,7 +60,7 @@ class Options(NamedTuple):
     consensus: str | None = None
     spark_master: str = "local[*]"
     secrets_key: Path | None = None
-    http_port: int | None = DEFAULT_HTTP_PORT
+    http_listen: str | None = DEFAULT_HTTP
     log_statements: bool = False
     tls_certificate: Path | None = None
     tls_key: Path | None = None
@@ -78,10 +80,17 @@ class Options(NamedTuple):
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65_535:
-            raise InvalidUsage(f"--listen takes host:port, not {self.listen!r}")
-        return host.strip("[]"), int(port)
+        return _address("--listen", self.listen)
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        return None if self.http_listen is None else _address("--http", self.http_listen)
+
+    @property
+    def open_to_others(self) -> list[str]:
+        """Those of its addresses that are not of this machine alone."""
+        found = {self.listen: self.address, self.http_listen: self.http_address}
+        return [said for said, at in found.items() if said and at and at[0] not in LOOPBACK]
 
     @property
     def tls(self) -> Tls | None:
@@ -95,33 +104,45 @@ class Options(NamedTuple):
         return load_tls(self.tls_certificate, self.tls_key, required=self.tls_required)
 
 
+def _address(option: str, said: str) -> tuple[str, int]:
+    host, _, port = said.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidUsage(f"{option} takes host:port, not {said!r}")
+    return host.strip("[]"), int(port)
+
+
 class Ready(NamedTuple):
     """Where a server that has started can be reached."""
 
     coordinator: Coordinator
     host: str
     port: int
-    http_port: int | None
+    http_address: tuple[str, int] | None
     https: bool = False
+    user: str = SUPERUSER.name
+    """Somebody who may come in."""
 
     @property
     def psql(self) -> str:
-        return f"psql -h {self.host} -p {self.port} -U tidemark tidemark"
+        return f"psql -h {self.host} -p {self.port} -U {shlex.quote(self.user)} tidemark"
 
     @property
     def http(self) -> str | None:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.http_address is None:
+            return None
+        host, port = self.http_address
         scheme = "https" if self.https else "http"
-        return f"{scheme}://{host}:{self.http_port}" if self.http_port is not None else None
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def serve(options: Options, on_ready: Callable[[Ready], None]) -> None:
     """Run until SIGTERM or SIGINT (then stop cleanly), or until another process takes over."""
-    host, port = options.address
+    (host, port), http_address = options.address, options.http_address
     tls = options.tls
     file = read_passwords(options.passwords) if options.passwords else None
-    if host not in LOOPBACK and (tls is None or not tls.required):
-        log.warning(f"clients of {options.listen} may connect without encryption; see --tls")
+    open_to = " and ".join(options.open_to_others)
+    if open_to and (tls is None or not tls.required):
+        log.warning(f"clients of {open_to} may connect without encryption; see --tls")
     try:
         options.data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -140,19 +161,19 @@ async def serve(options: Options, on_ready: Callable[[Ready], None]) -> None:
         *, user: str, database: str, options: dict[str, str], demanded: tuple[str, ...] = ()
     ) -> Session:
         check_known(demanded)
-        return Session(leader(), user=user, database=database, options=options)
+        return Session(leader(), user=user, database=database, options=options, demanded=demanded)
 
     passwords = Logins(file, lambda: leader().catalog.roles)
     limits = Limits(connections=allowed_connections(Limits().connections))
     server = Server(session, host=host, port=port, limits=limits, tls=tls, passwords=passwords)
     http = None
-    if options.http_port is not None:
+    if http_address is not None:
         http = HttpServer(
             session,
             unready=lambda: unready(leader()),
             metrics=lambda: exposition(leader()),
-            host=host,
-            port=options.http_port,
+            host=http_address[0],
+            port=http_address[1],
             passwords=passwords,
             tls=tls.context if tls else None,
             webhooks=lambda: leader().webhooks,
@@ -161,7 +182,7 @@ async def serve(options: Options, on_ready: Callable[[Ready], None]) -> None:
     async def listen() -> None:
         await _listen(server, options.listen, "--listen")
         if http is not None:
-            await _listen(http, f"{host}:{options.http_port}", "--http-port")
+            await _listen(http, str(options.http_listen), "--http")
 
     with ExitStack() as locks:
         if not options.standby:
@@ -188,9 +209,9 @@ async def serve(options: Options, on_ready: Callable[[Ready], None]) -> None:
         coordinator.activity.is_logged = options.log_statements
         coordinator.file_users = frozenset(file.verifiers if file is not None else ())
         leading.append(coordinator)
-        if not passwords.always and host not in LOOPBACK:
+        if not passwords.always and open_to:
             log.warning(
-                f"NO AUTHENTICATION: anybody who reaches {options.listen} may do anything here; give "
+                f"NO AUTHENTICATION: anybody who reaches {open_to} may do anything here; give "
                 "--passwords FILE, or ALTER ROLE tidemark PASSWORD '...', or listen on 127.0.0.1"
             )
         if passwords.always:
@@ -199,8 +220,10 @@ async def serve(options: Options, on_ready: Callable[[Ready], None]) -> None:
         coordinator.start()
         if options.standby:
             await _patiently(listen)
-        http_port = http.port if http else None
-        ready = Ready(coordinator, host, server.port, http_port, https=tls is not None)
+        reached = (http_address[0], http.port) if http_address and http else None
+        known = SUPERUSER.name, *coordinator.file_users
+        user = next((name for name in known if passwords.may_enter(name)), SUPERUSER.name)
+        ready = Ready(coordinator, host, server.port, reached, tls is not None, user)
         coordinator.webhooks.url = ready.http
         coordinator.webhooks.asks_passwords = lambda: passwords.always
         on_ready(ready)

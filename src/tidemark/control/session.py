@@ -11,12 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import msgspec
 import pyarrow as pa
 from structlog.contextvars import bound_contextvars
 
 from tidemark.compute.expr import Lit
-from tidemark.compute.literals import UNKNOWN
 from tidemark.compute.peek import at_time
 from tidemark.compute.plan import Plan
 from tidemark.compute.sql import count_parameters, plan_query
@@ -46,48 +44,53 @@ from tidemark.control.pgwire import (
     TransactionStatus,
 )
 from tidemark.control.pgwire.kept import Statements
+from tidemark.control.prepared import Prepared, named
 from tidemark.control.qualify import qualified
 from tidemark.control.subscribe import subscribable, subscribe_query
 from tidemark.control.system_settings import check_memory, session_variables
 from tidemark.control.transaction import Transaction
 from tidemark.control.values import constant_table, folded, table_rows
-from tidemark.control.variables import ISOLATION, behind_ms, timeout_seconds
+from tidemark.control.variables import (
+    ISOLATION,
+    behind_ms,
+    of_postgres,
+    timeout_seconds,
+    without_impossible,
+)
 from tidemark.control.verify import verified_view, verify, verify_columns
 from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
-from tidemark.storage.tables import Write
 from tidemark.types import TEXT, Column
 from tidemark.units import byte_size
-
-TOO_DEEP = SqlError(
-    "the statement is nested too deeply",
-    hint="split it up, or put the values into a table",
-    sqlstate="54001",
-)
 
 T = TypeVar("T")
 
 
-class Prepared(msgspec.Struct, frozen=True):
-    """A statement that parsed, with what it takes and returns."""
-
-    sql: str
-    param_oids: tuple[int, ...]
-    columns: tuple[Column, ...] | None
-    statement: s.Statement
-    dialect: str = "postgres"
-    remembered: points.Remembered = msgspec.field(default_factory=points.Remembered)
+def too_deep() -> SqlError:
+    return SqlError(
+        "the statement is nested too deeply",
+        hint="split it up, or put the values into a table",
+        sqlstate="54001",
+    )
 
 
 class Session:
     """Implements `pgwire.Session`."""
 
     def __init__(
-        self, coordinator: Coordinator, *, user: str, database: str, options: dict[str, str]
+        self,
+        coordinator: Coordinator,
+        *,
+        user: str,
+        database: str,
+        options: dict[str, str],
+        demanded: tuple[str, ...] = (),
     ):
         self.coordinator = coordinator
         self.identity = Identity(coordinator.catalog, user)
         self.pid = 0
-        self.variables = session_variables(coordinator, options, self.identity.settings)
+        self._notices: list[Notice] = []
+        given = without_impossible(options, demanded, self.notice)
+        self.variables = session_variables(coordinator, given, self.identity.settings)
         self._names: Names | None = None
         self._size = 0
         self._set_database(database)
@@ -98,7 +101,6 @@ class Session:
         self.statements: dict[str, Statement | None] = Statements()
         self._cursors = Cursors()
         self.transaction: Transaction | None = None
-        self._notices: list[Notice] = []
         self._who = coordinator.activity.connected(user, self.variables)
         self._ran: Ran | None = None
 
@@ -134,7 +136,7 @@ class Session:
             self.coordinator.activity.refused()
             await self._let_go()
             if not isinstance(error, TidemarkError):
-                raise TOO_DEEP from None
+                raise too_deep() from None
             locate(error, sql, self.dialect)
             raise error from None
 
@@ -144,12 +146,16 @@ class Session:
         count = max((count_parameters(tree) for tree in trees), default=0)
         given = (*param_oids, *([0] * (count - len(param_oids))))
         if not all(given):
-            said = parameters.said_types(trees, self._targets(qualified(statement, self.names)))
+            said = parameters.said_types(
+                trees, writes.targets(self.coordinator, qualified(statement, self.names))
+            )
             given = tuple(oid or said.get(number, 0) for number, oid in enumerate(given, 1))
-        params = tuple(Lit(None, parameters.TYPES.get(oid, UNKNOWN)) for oid in given)
+        params = parameters.asked(given)
         columns = self._columns(statement, params)
-        oids = tuple(oid or TEXT.oid for oid in given)
-        return Prepared(sql, oids, columns, statement, self.dialect)
+        writes.look(self, statement, params)
+        found = parameters.taken_for(params)
+        oids = tuple(oid or found.get(at, TEXT.oid) for at, oid in enumerate(given))
+        return Prepared(sql, oids, columns, statement, self.dialect, frozenset(found))
 
     async def execute(self, statement: Statement, params: tuple[Param, ...]) -> Result:
         assert isinstance(statement, Prepared)
@@ -170,7 +176,7 @@ class Session:
 
     async def _execute_in_time(self, statement: Prepared, params: tuple[Param, ...]) -> Result:
         self._check_usable(statement.statement)
-        literals = tuple(parameters.literal(param) for param in params)
+        literals = parameters.literals(params, statement.inferred)
         self._size = size_of(statement.sql, literals)
         return await self.guarded(points.run(self, statement, literals))
 
@@ -178,14 +184,16 @@ class Session:
         """Run a statement, or a part of it, under its time limit; one that fails lets go."""
         seconds = timeout_seconds(self.variables.get("statement_timeout"))
         try:
-            async with asyncio.timeout(seconds or None):
+            if not seconds:
+                return await work
+            async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError as error:
             await self._let_go()
             raise Cancelled("canceling statement due to statement timeout") from error
         except RecursionError:
             await self._let_go()
-            raise TOO_DEEP from None
+            raise too_deep() from None
         except BaseException:
             await self._let_go()
             raise
@@ -196,7 +204,7 @@ class Session:
 
     def begin_implicit(self) -> None:
         if self.transaction is None:
-            self._start(Transaction(implicit=True))
+            self._start(implicit=True)
 
     async def end_implicit(self) -> None:
         if self.transaction is not None and self.transaction.implicit:
@@ -225,6 +233,9 @@ class Session:
     def notice(self, message: str, *, hint: str | None = None) -> None:
         self._notices.append(Notice(message=message, hint=hint))
 
+    def warn(self, message: str, sqlstate: str) -> None:
+        self._notices.append(Notice(message=message, severity="WARNING", sqlstate=sqlstate))
+
     # Statements.
 
     @property
@@ -237,9 +248,9 @@ class Session:
         await self.aside(lambda: privileges.check(self, statement, params))
         match statement:
             case s.Select():
-                return await self._select(statement, params)
+                return await self.select(statement, params)
             case s.CopyTo(statement=s.Select() as select):
-                rows = await self._select(select, params)
+                rows = await self.select(select, params)
                 return Copy(rows.columns, rows.batches, statement.options)
             case s.CopyTo(statement=s.Subscribe() as subscription):
                 rows = await self._subscribe(subscription, params)
@@ -270,27 +281,19 @@ class Session:
                 return await self._commit()
             case s.Rollback():
                 if self.transaction is None or self.transaction.implicit:
-                    self.notice("there is no transaction in progress")
+                    self.warn("there is no transaction in progress", "25P01")
                 await self._end_transaction(committed=False)
                 return Done("ROLLBACK")
             case s.Savepoint() | s.Release() | s.RollbackTo():
-                return self._savepoint(statement)
+                return await self._savepoint(statement)
             case s.SetVariable(name="transaction", value=modes, local=local):
                 self._set_modes(modes or "", local=local)
                 return Done("SET")
             case s.SetVariable(local=True) if self.transaction is None:
-                self.notice("SET LOCAL has no effect outside a transaction block")
-                return Done("SET")
-            case s.SetVariable(name="cluster", value=str(value), local=local):
-                self._set_cluster(value, local=local)
-                return Done("SET")
-            case s.SetVariable(name="database", value=str(value), local=local):
-                self._set_database(value, local=local)
+                self.warn("SET LOCAL has no effect outside a transaction block", "25P01")
                 return Done("SET")
             case s.SetVariable(name=name, value=value, local=local):
-                if name == "role":
-                    self.identity.check(value)
-                self.variables.set(name, value, local=local)
+                self.set(name, value, local=local)
                 return Done("SET")
             case s.ResetVariable(name=name):
                 self.variables.reset(name)
@@ -306,31 +309,33 @@ class Session:
                 self.statements.clear()
                 await self._cursors.close_all()
                 return Done("DISCARD ALL")
+            case s.Unlisten():
+                return Done("UNLISTEN")
             case s.Deallocate(name=None):
                 self.statements.clear()
                 return Done("DEALLOCATE ALL")
             case s.Deallocate(name=str(name)):
-                self._named(name)
+                named(self.statements, name)
                 del self.statements[name]
                 return Done("DEALLOCATE")
             case s.ShowVariable():
-                return show.variable(self.variables, statement)
+                return show.variable(self.variables, self._of_postgres, statement)
             case s.Verify():
                 return await self._verify(statement)
             case s.Explain():
                 return await self._explain(statement, params)
             case _ if isinstance(statement, s.Show):
-                return show.run(self.coordinator, statement, self.names)
+                return await show.run(self.coordinator, statement, self.names)
             case _:
                 await self.end_implicit()  # What came before it happens before it.
                 if self.transaction is not None:
                     raise SqlError(
                         "a transaction block cannot contain CREATE or DROP",
-                        hint="COMMIT or ROLLBACK first",
+                        hint="COMMIT or ROLLBACK first; if it is your driver that begins transactions,"
+                        " set it to autocommit",
                         sqlstate="25001",
                     )
-                # One that is cancelled is not left half done: nobody waits for it, that is all.
-                return await asyncio.shield(asyncio.ensure_future(ddl.run(self, statement)))
+                return await ddl.run(self, statement)
 
     def _columns(
         self, statement: s.Statement, params: tuple[Lit, ...]
@@ -339,33 +344,27 @@ class Session:
         statement = qualified(statement, self.names)
         match statement:
             case s.Select():
-                return self._read(statement, params).columns
+                return self.read(statement, params).columns
             case s.Subscribe():
                 plan = self._subscribed(statement, params)
                 return envelope_of(statement, plan.columns).columns
             case s.Verify():
                 return verify_columns(verified_view(self.coordinator, statement.name))
             case s.ShowVariable():
-                return show.variable(self.variables, statement).columns
+                return show.variable(self.variables, self._of_postgres, statement).columns
             case _ if isinstance(statement, s.Show):
-                return show.run(self.coordinator, statement, self.names).columns
+                return show.columns_of(self.coordinator, statement, self.names)
             case s.Explain():
                 return columns_of(statement)
             case s.Fetch(name=name):
                 return self._cursors.named(name).columns
+            case s.Insert() | s.Update() | s.Delete() if statement.returning:
+                return writes.returned(self.coordinator, statement)
             case s.ExecutePrepared(name=name):
-                named = self._named(name)
-                return None if named is None else named.columns
+                prepared = named(self.statements, name)
+                return None if prepared is None else prepared.columns
             case _:
                 return None
-
-    def _targets(self, statement: s.Statement) -> tuple[Column, ...]:
-        """The columns into which an INSERT's values go."""
-        if not isinstance(statement, s.Insert):
-            return ()
-        columns = self.coordinator.writable(statement.table).columns
-        named = {column.name: column for column in columns}
-        return tuple(named[n] for n in statement.columns if n in named) or columns
 
     # What has a name.
 
@@ -381,7 +380,7 @@ class Session:
         if isinstance(statement.statement, s.Subscribe):
             rows = await self._subscribe(statement.statement, params)
         else:
-            rows = await self._select(statement.statement, params)
+            rows = await self.select(statement.statement, params)
         self._cursors.declare(
             statement.name, rows, live=live, hold=statement.hold, binary=statement.binary
         )
@@ -403,7 +402,7 @@ class Session:
     async def _execute_prepared(
         self, statement: s.ExecutePrepared, params: tuple[Lit, ...]
     ) -> Result:
-        prepared = self._named(statement.name)
+        prepared = named(self.statements, statement.name)
         if prepared is None:
             raise SqlError(f'prepared statement "{statement.name}" is empty', sqlstate="26000")
         self._check_usable(prepared.statement)
@@ -415,29 +414,14 @@ class Session:
                     "an argument of EXECUTE must be a literal", hint="compute it before"
                 )
             (arguments,) = constant.rows  # pyright: ignore[reportAssignmentType] (literals only)
-        if len(arguments) != len(prepared.param_oids):
-            raise SqlError(
-                f'wrong number of parameters for prepared statement "{statement.name}": '
-                f"expected {len(prepared.param_oids)}, got {len(arguments)}"
-            )
-        given = tuple(
-            parameters.argument(argument, oid)
-            for argument, oid in zip(arguments, prepared.param_oids, strict=True)
-        )
+        given = prepared.given(statement.name, arguments)
         self._size = size_of(prepared.sql, given)
         return await self._execute(prepared.statement, given)
 
-    def _named(self, name: str) -> Prepared | None:
-        if name not in self.statements:
-            raise SqlError(f'prepared statement "{name}" does not exist', sqlstate="26000")
-        prepared = self.statements[name]
-        assert prepared is None or isinstance(prepared, Prepared)
-        return prepared
-
     # Reads.
 
-    async def _select(self, statement: s.Select, params: tuple[Lit, ...]) -> Rows:
-        plan = await self.aside(lambda: self._read(statement, params))
+    async def select(self, statement: s.Select, params: tuple[Lit, ...]) -> Rows:
+        plan = await self.aside(lambda: self.read(statement, params))
         if isinstance(plan, CatalogQuery):
             # It sides with nobody: what there is has no history to read at one time.
             if self._ran is not None:
@@ -462,6 +446,18 @@ class Session:
     def dialect(self) -> str:
         """What queries are written in."""
         return self.variables.get("dialect")
+
+    def set(self, name: str, value: str | None, *, local: bool = False) -> None:
+        """As SET and set_config do."""
+        match name.lower(), value:
+            case "cluster", str():
+                self._set_cluster(value, local=local)
+            case "database", str():
+                self._set_database(value, local=local)
+            case key, _:
+                if key == "role":
+                    self.identity.check(value)
+                self.variables.set(name, value, local=local)
 
     @property
     def cluster(self) -> str:
@@ -503,7 +499,8 @@ class Session:
         coordinator = self.coordinator
         asking = Asking(
             self.session_values(),
-            self.variables,
+            {**self._of_postgres, **dict(self.variables.all())},
+            self.set,
             self.names,
             now=(self.transaction and self.transaction.as_of)
             or coordinator.timelines[self.database].read_ts,
@@ -513,7 +510,7 @@ class Session:
         )
         return coordinator.engine.query(statement.query.tree, params, asking)
 
-    def _read(self, statement: s.Select, params: tuple[Lit, ...]) -> CatalogQuery | Plan:
+    def read(self, statement: s.Select, params: tuple[Lit, ...]) -> CatalogQuery | Plan:
         return self.catalog_query(statement, params) or self._plan(statement.query, params)
 
     def _plan(self, query: s.Query, params: tuple[Lit, ...]) -> Plan:
@@ -523,7 +520,8 @@ class Session:
 
     def session_values(self) -> dict[str, Lit]:
         """What `now()` and its kin mean in a one-off query."""
-        now = show.now_literals(self.coordinator.clock)
+        transaction, clock = self.transaction, self.coordinator.clock
+        now = show.now_literals(clock.now_ms() if transaction is None else transaction.began_ms)
         text = {
             "version": "PostgreSQL 16.0 (Tidemark 0.1.0)",
             **dict.fromkeys(("current_user", "current_role", "user"), self.acting.name),
@@ -578,6 +576,11 @@ class Session:
         return self.coordinator.timestamp(
             plan, behind_ms=behind_ms, database=database or self.database
         )
+
+    @property
+    def _of_postgres(self) -> dict[str, str]:
+        read_only = self.transaction is not None and self.transaction.read_only
+        return of_postgres(is_superuser=self.acting.is_superuser, read_only=read_only)
 
     @property
     def max_result_size(self) -> int:
@@ -655,26 +658,27 @@ class Session:
 
     def _begin(self, modes: str) -> Done:
         if self.transaction is None:
-            self._start(Transaction())
+            self._start()
         elif self.transaction.implicit:
             self.transaction.implicit = False  # What came before it is part of it.
         else:
-            self.notice("there is already a transaction in progress")
+            self.warn("there is already a transaction in progress", "25001")
             return Done("BEGIN")
         if modes:
             self._set_modes(modes, local=True)
         return Done("BEGIN")
 
-    def _start(self, transaction: Transaction) -> None:
+    def _start(self, *, implicit: bool = False) -> None:
         self.variables.begin()
-        self.transaction = transaction
+        began_ms = self.coordinator.clock.now_ms()
+        self.transaction = Transaction(began_ms=began_ms, implicit=implicit)
 
     def _set_modes(self, modes: str, *, local: bool) -> None:
         """The modes of BEGIN and SET TRANSACTION (local), or SET SESSION CHARACTERISTICS."""
         named = [name for name in ISOLATION if f"isolation level {name}" in modes]
         transaction = self.transaction
         if local and transaction is None:
-            self.notice("SET TRANSACTION has no effect outside a transaction block")
+            self.warn("SET TRANSACTION has no effect outside a transaction block", "25P01")
             return
         if not local and "read only" in modes:
             raise Unsupported(
@@ -690,7 +694,7 @@ class Session:
 
     async def _commit(self) -> Done:
         if self.transaction is None or self.transaction.implicit:
-            self.notice("there is no transaction in progress")
+            self.warn("there is no transaction in progress", "25P01")
         return Done("COMMIT" if self.transaction is None else await self._finish())
 
     async def _finish(self) -> str:
@@ -701,7 +705,7 @@ class Session:
             if transaction.failed:
                 return "ROLLBACK"
             if transaction.writes:
-                self._check_tables(transaction.writes)
+                writes.check_tables(self.coordinator.catalog, transaction.writes)
                 assert transaction.database is not None
                 timeline = self.coordinator.timelines[transaction.database]
                 await timeline.write(transaction.writes, reads=transaction.reads)
@@ -710,23 +714,16 @@ class Session:
         finally:
             await self._end_transaction(committed=committed)
 
-    def _savepoint(self, statement: s.Savepoint | s.Release | s.RollbackTo) -> Done:
+    async def _savepoint(self, statement: s.Savepoint | s.Release | s.RollbackTo) -> Done:
         transaction = self.transaction
         if transaction is None or transaction.implicit:
             raise SqlError("savepoints are for transaction blocks: BEGIN first", sqlstate="25P01")
-        done = transaction.savepoints.run(statement, transaction.writes, self.variables)
+        done = await transaction.savepoints.run(
+            statement, transaction.writes, self.variables, self._cursors
+        )
         if isinstance(statement, s.RollbackTo):
             transaction.failed = False
         return done
-
-    def _check_tables(self, writes: list[Write]) -> None:
-        """A table may have been dropped since the statement that wrote to it."""
-        known = {item.shard for item in self.coordinator.catalog.items.values()}
-        if any(write.shard_id not in known for write in writes):
-            raise SqlError(
-                "a table that this transaction has written to was dropped; nothing was written",
-                sqlstate="42P01",
-            )
 
     async def _let_go(self) -> None:
         """A transaction that has failed can only end, unless it can go back to a savepoint."""
@@ -738,9 +735,9 @@ class Session:
         transaction, self.transaction = self.transaction, None
         if transaction is not None:
             self.variables.end(committed=committed)
-            await self._cursors.end_transaction(committed=committed)
             if transaction.hold is not None:
                 self.coordinator.holds.release(transaction.hold)
+            await self._cursors.end_transaction(committed=committed)
 
     def _check_usable(self, statement: s.Statement) -> None:
         failed = self.transaction is not None and self.transaction.failed

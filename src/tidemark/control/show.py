@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from tidemark.clock import Clock
 from tidemark.compute.expr import Lit
 from tidemark.control import statements as s
 from tidemark.control.catalog import Catalog, Item
@@ -19,6 +19,7 @@ from tidemark.control.roles import Role, Roles
 from tidemark.control.show_objects import (
     LISTS,
     Listing,
+    chosen,
     cluster_statement,
     listed,
     listed_indexes,
@@ -27,18 +28,28 @@ from tidemark.control.show_objects import (
 from tidemark.control.values import text_rows
 from tidemark.control.variables import Variables
 from tidemark.errors import SqlError, Unsupported
-from tidemark.types import DATE, TIMESTAMP, TIMESTAMPTZ
+from tidemark.types import DATE, TEXT, TIMESTAMP, TIMESTAMPTZ, Column
 
 
-def run(coordinator: Coordinator, statement: s.Show, names: Names) -> Rows:
+async def run(coordinator: Coordinator, statement: s.Show, names: Names) -> Rows:
     columns, rows = _listed(coordinator, statement, names)
+    if isinstance(statement, s.ShowMatching) and statement.where is not None:
+        rows = await chosen(coordinator, columns, rows, statement.where)
     return text_rows(columns, rows, "SHOW")
 
 
+def columns_of(coordinator: Coordinator, statement: s.Show, names: Names) -> tuple[Column, ...]:
+    """What it will show, which no WHERE makes a difference to."""
+    columns, _ = _listed(coordinator, statement, names)
+    return tuple(Column(name, TEXT) for name in columns)
+
+
 def _listed(coordinator: Coordinator, statement: s.Show, names: Names) -> Listing:
+    """All that it may show, whatever it says behind WHERE."""
     match statement:
-        case s.ShowMatching(show=inner, like=like, where=where):
-            return matching(coordinator, _listed(coordinator, inner, names), like, where)
+        case s.ShowMatching(show=inner, like=like):
+            listing = _listed(coordinator, inner, names)
+            return listing if like is None else matching(listing, like)
         case s.ShowPrivileges(role=role):
             return _privileges(coordinator.catalog, role)
         case s.ShowObjects(kind=kind, from_schema=schema) if kind in LISTS:
@@ -118,15 +129,19 @@ def _replicas(cluster: Cluster) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def variable(variables: Variables, statement: s.ShowVariable) -> Rows:
+def variable(
+    variables: Variables, of_postgres: Mapping[str, str], statement: s.ShowVariable
+) -> Rows:
     if statement.name is None:
         return text_rows(("name", "setting"), variables.all(), "SHOW")
-    return text_rows((statement.name,), [(variables.get(statement.name),)], "SHOW")
+    name = statement.name.lower()
+    value = of_postgres[name] if name in of_postgres else variables.get(name)
+    return text_rows((statement.name,), [(value,)], "SHOW")
 
 
-def now_literals(clock: Clock) -> dict[str, Lit]:
+def now_literals(now_ms: int) -> dict[str, Lit]:
     """The clock functions of a one-off query, all from one look at the clock."""
-    now = datetime.fromtimestamp(clock.now_ms() / 1000, UTC)
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
     text = now.strftime("%Y-%m-%d %H:%M:%S.%f")
     with_zone = Lit(f"{text}+00", TIMESTAMPTZ)
     return {

@@ -16,6 +16,7 @@ from tidemark.control.hierarchy import DATABASE, quoted
 from tidemark.control.pg.messages import explained_error
 from tidemark.control.system_objects import source_type
 from tidemark.control.system_status import doing
+from tidemark.types import Column
 
 if TYPE_CHECKING:
     from tidemark.control.coordinator import Coordinator
@@ -81,6 +82,13 @@ LISTS: dict[str, tuple[Sequence[str], tuple[str, ...], _Row]] = {
 """By what is shown: the kinds of objects (none are all), the columns, and an object's row."""
 
 
+def table_statement(name: str, columns: tuple[Column, ...], retain: str | None) -> str:
+    """What makes a table like this one, of which only that was said which rows it begins with."""
+    listed = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+    kept = f" WITH (RETAIN HISTORY FOR '{retain}')" if retain is not None else ""
+    return f"CREATE TABLE {quoted(name)} ({listed}){kept}"
+
+
 def cluster_statement(cluster: ClusterItem) -> str:
     """How to make a cluster of that form."""
     given = [f"REPLICATION FACTOR = {len(cluster.replicas)}"]
@@ -94,18 +102,12 @@ def cluster_statement(cluster: ClusterItem) -> str:
 # LIKE and WHERE.
 
 
-def matching(
-    coordinator: Coordinator, listing: Listing, like: str | None, where: exp.Expr | None
-) -> Listing:
-    """Those whose name is like a pattern, or for whose columns a condition holds."""
+def matching(listing: Listing, like: str) -> Listing:
+    """Those whose name is like a pattern."""
     columns, rows = listing
-    if like is not None:
-        place = columns.index("name" if "name" in columns else "replica")
-        pattern = re.compile(_regex(like), re.DOTALL)
-        rows = [row for row in rows if pattern.fullmatch(str(row[place]))]
-    if where is not None:
-        rows = _where(coordinator, columns, rows, where)
-    return columns, rows
+    place = columns.index("name" if "name" in columns else "replica")
+    pattern = re.compile(_regex(like), re.DOTALL)
+    return columns, [row for row in rows if pattern.fullmatch(str(row[place]))]
 
 
 def _regex(like: str) -> str:
@@ -115,15 +117,21 @@ def _regex(like: str) -> str:
     )
 
 
-def _where(
+async def chosen(
     coordinator: Coordinator, columns: tuple[str, ...], rows: list[tuple], where: exp.Expr
 ) -> list[tuple]:
+    """Those for whose columns a condition holds; it may take as long as any query."""
     cells = [[None if row[i] is None else str(row[i]) for row in rows] for i in range(len(columns))]
     table = pa.table([pa.array(each, pa.string()) for each in cells], names=list(columns))
-    with coordinator.engine.view(DATABASE).cursor() as cursor:
-        cursor.register("shown", table)
+    cursor = coordinator.engine.view(DATABASE).cursor()
+    cursor.register("shown", table)
+    sql = f"SELECT * FROM shown WHERE {where.sql(dialect='duckdb')}"
+    return await coordinator.engine.aside(cursor, _fetched, sql)
+
+
+def _fetched(cursor: duckdb.DuckDBPyConnection, sql: str) -> list[tuple]:
+    with cursor:
         try:
-            sql = f"SELECT * FROM shown WHERE {where.sql(dialect='duckdb')}"
             return cursor.sql(sql).fetchall()
         except duckdb.Error as error:
             raise explained_error(error) from None

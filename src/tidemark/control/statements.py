@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+import pyarrow as pa
 from sqlglot import exp
 
 from tidemark.compute.expr import Lit
@@ -38,11 +39,27 @@ class AsOf:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
+    """`defaults` are the texts of what columns are by default, by name; `rows` are the first ones."""
+
     name: Name
     columns: tuple[Column, ...]
     if_not_exists: bool
     sql: str
     retain: str | None = None
+    defaults: dict[str, str] = field(default_factory=dict)
+    rows: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableAs:
+    """A table of what a query gives now, its columns under the names of `columns`, if any."""
+
+    name: Name
+    columns: tuple[str, ...]
+    query: Query
+    if_not_exists: bool
+    retain: str | None
+    with_data: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +109,16 @@ class CreateConnection:
     options: tuple[tuple[str, str | SecretNamed], ...]
     if_not_exists: bool
     sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConnection:
+    """`options` take the place of what was said, `reset` are as if they had never been said."""
+
+    name: Name
+    if_exists: bool
+    options: tuple[tuple[str, str | SecretNamed], ...]
+    reset: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +376,15 @@ class ShowVariable:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """A column of RETURNING and what it is called; without a column, all of them."""
+
+    relation: str | None
+    column: str | None = None
+    shown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
     """Either a query, or `rows` of plain literals read without building a tree."""
 
@@ -356,6 +392,7 @@ class Insert:
     columns: tuple[str, ...]
     query: Query | None
     rows: tuple[tuple[Lit, ...], ...] = ()
+    returning: tuple[Returned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +403,7 @@ class Update:
     where: exp.Expr | None
     source: exp.Select | None = None
     """`SELECT 1 FROM ...`: what stands in its FROM."""
+    returning: tuple[Returned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +413,7 @@ class Delete:
     where: exp.Expr | None
     source: exp.Select | None = None
     """`SELECT 1 FROM ...`: what stands in its USING."""
+    returning: tuple[Returned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,6 +651,11 @@ class Deallocate:
     name: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Unlisten:
+    """Of what nobody can LISTEN to: pools make sure when they get a connection back."""
+
+
 Show: TypeAlias = (
     ShowObjects
     | ShowIndexes
@@ -624,6 +668,7 @@ Show: TypeAlias = (
 
 Statement: TypeAlias = (
     CreateTable
+    | CreateTableAs
     | CreateSource
     | CreateSecret
     | CreateConnection
@@ -639,6 +684,7 @@ Statement: TypeAlias = (
     | AlterCluster
     | AlterReplica
     | AlterSecret
+    | AlterConnection
     | MoveObject
     | CreateDatabase
     | DropDatabase
@@ -682,6 +728,7 @@ Statement: TypeAlias = (
     | RollbackTo
     | Discard
     | Deallocate
+    | Unlisten
     | RoleStatement
     | ShowPrivileges
 )

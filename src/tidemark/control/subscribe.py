@@ -67,7 +67,7 @@ async def subscribe_query(
             try:
                 for shard in coordinator.shards_of(plan).values():
                     await coordinator.wait_readable(shard, as_of)
-                view = coordinator.transient_view(plan, as_of, cluster=cluster)
+                view = coordinator.transient.maintained(plan, as_of, cluster=cluster)
                 item = await stack.enter_async_context(view)
             finally:
                 coordinator.holds.release(hold)

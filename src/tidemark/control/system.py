@@ -7,8 +7,10 @@ Tidemark's own, as Materialize names them; those of PostgreSQL's catalog are in 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from tidemark.compute.intervals import interval_text
 from tidemark.compute.protocol import Status
 from tidemark.control import (
     comments,
@@ -23,7 +25,6 @@ from tidemark.control.catalog import RUNNING, Item
 from tidemark.control.clusters import status_of
 from tidemark.control.pg import empty, information_schema, roles, settings, tables
 from tidemark.control.pg.names import SYSTEM_OIDS, oid_of
-from tidemark.control.refresh import interval_text
 from tidemark.control.relation import SystemRelation, names_of
 from tidemark.control.roles import SUPERUSER
 from tidemark.control.system_status import error_in
@@ -222,7 +223,7 @@ def _refresh_strategies(coordinator: Coordinator) -> list[tuple]:
         if item.kind == "materialized-view":
             every, at = (item.refresh.every, item.refresh.at) if item.refresh else ((), ())
             found += [
-                (item.id, "every", interval_text(e.interval), _moment(e.aligned_to), None)
+                (item.id, "every", _interval(e.interval), _moment(e.aligned_to), None)
                 for e in every
             ]
             found += [(item.id, "at", None, None, _moment(time)) for time in at]
@@ -298,6 +299,10 @@ def _recent_activity(coordinator: Coordinator) -> list[tuple]:
         )
         for ran in coordinator.activity.recent
     ]
+
+
+def _interval(ms: int) -> str:
+    return interval_text(Decimal(ms).scaleb(-3))
 
 
 def _moment(ms: int) -> datetime:

@@ -24,7 +24,6 @@ log = structlog.get_logger("timeline")
 
 HEARTBEAT_MS = 1_000
 MAX_BATCH = 1_000
-DROPPED = SqlError("a table that this writes to was dropped; nothing was written", sqlstate="42P01")
 
 
 class Reads(NamedTuple):
@@ -49,6 +48,7 @@ class Timeline:
         self.tables = tables
         self._clock = Onward(clock, lambda: tables.upper.time or 0)
         self._queue: asyncio.Queue[_Group] = asyncio.Queue()
+        self._begun: list[_Group] = []
         self._exclusive = asyncio.Lock()
         # One thread: the log and the catalog are written by one hand.
         self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="committer")
@@ -74,13 +74,15 @@ class Timeline:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self.executor.shutdown(wait=True)
+        for group in self._begun:
+            self._settle(group, Unavailable("the server is stopping"))
 
     async def write(self, writes: list[Write], *, reads: Reads | None = None) -> int:
         """Commit writes, grouped with whatever else is waiting; 40001 if what they rest on was
         written to since it was read."""
         async with self._exclusive:
-            done = self._enqueue(writes, reads)
-        return await asyncio.shield(done)
+            group = self._enqueue(writes, reads)
+        return await self._outcome(group)
 
     @asynccontextmanager
     async def exclusively(self) -> AsyncIterator[Timeline]:
@@ -94,7 +96,7 @@ class Timeline:
 
     async def write_exclusively(self, writes: list[Write]) -> int:
         """Commit inside `exclusively`."""
-        return await asyncio.shield(self._enqueue(writes))
+        return await self._outcome(self._enqueue(writes))
 
     async def reaches(self, time: int) -> None:
         """Until every strict serializable read is at `time` or later."""
@@ -105,21 +107,38 @@ class Timeline:
         """Run something that changes what the committer looks after, in its thread."""
         return await asyncio.get_running_loop().run_in_executor(self.executor, function, *args)
 
-    def _enqueue(self, writes: list[Write], reads: Reads | None = None) -> asyncio.Future[int]:
+    def _enqueue(self, writes: list[Write], reads: Reads | None = None) -> _Group:
         if self._failed is not None:
             raise self._failed
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait(_Group(writes, reads, done))
-        return done
+        group = _Group(writes, reads, asyncio.get_running_loop().create_future())
+        self._queue.put_nowait(group)
+        return group
+
+    async def _outcome(self, group: _Group) -> int:
+        """When it was committed. Who is cancelled takes it back, as long as it waits. Once it is
+        being committed it is too late for that: nobody shall be told that what happens was
+        cancelled, so they wait for it, unless they are cancelled again."""
+        try:
+            return await asyncio.shield(group.done)
+        except asyncio.CancelledError as cancelled:
+            begun = any(each is group for each in self._begun)
+            if not begun and not group.done.done():
+                group.done.cancel()
+                raise
+            try:
+                return await asyncio.shield(group.done)
+            except SqlError:
+                raise cancelled from None  # It has not happened.
 
     async def _commit_loop(self) -> None:
         while True:
-            batch = await self._next_batch()
+            batch = self._begun = await self._next_batch()
             try:
                 time, refused = await self.run(self._commit, batch)
             except Exception as error:
                 for group in batch:
                     self._settle(group, error)
+                self._begun = []
                 if isinstance(error, Fenced):
                     self._failed = error
                     self.lost.set()
@@ -135,6 +154,7 @@ class Timeline:
             self.writes += accepted
             for group, error in zip(batch, refused, strict=True):
                 self._settle(group, time if error is None else error)
+            self._begun = []
 
     def _settle(self, group: _Group, outcome: int | Exception) -> None:
         if group.done.done():
@@ -159,7 +179,10 @@ class Timeline:
             return []
         while len(batch) < MAX_BATCH and not self._queue.empty():
             batch.append(self._queue.get_nowait())
-        return batch
+        wanted = [group for group in batch if not group.done.cancelled()]
+        for _ in range(len(batch) - len(wanted)):
+            self._queue.task_done()
+        return wanted
 
     def _commit(self, groups: list[_Group]) -> tuple[int, list[SqlError | None]]:
         """Commit all groups that can be: when, and why not, for each that is refused."""
@@ -179,7 +202,9 @@ class Timeline:
     def _refusal(self, group: _Group, before: set[str]) -> SqlError | None:
         """Why it cannot be committed after those that write to `before` at the same time."""
         if any(write.shard_id not in self.tables for write in group.writes):
-            return DROPPED
+            return SqlError(
+                "a table that this writes to was dropped; nothing was written", sqlstate="42P01"
+            )
         as_of, tables = group.reads or Reads(0, {})
         for shard, name in tables.items():
             if shard in before or self.tables.written_after(shard, as_of):

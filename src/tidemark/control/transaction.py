@@ -1,6 +1,7 @@
 """A transaction: the time that it reads at, what it has read, and what it will write.
 
-    X1  all reads are at one time, and see the transaction's own writes on top of it
+    X1  all reads are at one time, and see the transaction's own writes on top of it; `now()` is
+        when it began
     X2  writes are kept until COMMIT, and then happen at one time, all of them or none
     X3  a transaction that has read and writes commits only if no table that it has read was written
         to since: then it is as if it had read at the time at which it writes
@@ -32,8 +33,9 @@ from tidemark.types import arrow_schema
 
 
 class Transaction:
-    def __init__(self, *, read_only: bool = False, implicit: bool = False):
-        self.read_only = read_only
+    def __init__(self, *, began_ms: int, implicit: bool = False):
+        self.began_ms = began_ms
+        self.read_only = False
         self.implicit = implicit
         self.database: str | None = None
         self.as_of: int | None = None

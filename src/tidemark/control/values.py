@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidemark.compute.arrays import read_array, stored_text
 from tidemark.compute.expr import Lit
+from tidemark.compute.intervals import seconds_of
 from tidemark.compute.literals import BYTEA_PREFIX
 from tidemark.compute.plan import Constant, Plan, Project
 from tidemark.control.pgwire import Rows
@@ -49,6 +50,9 @@ def literal_array(literals: Sequence[Lit], type_: SqlType) -> pa.Array:
             return pa.array(values, type_.arrow)
         case "numeric":
             return pa.array([None if t is None else Decimal(t) for t in texts], type_.arrow)
+        case "interval":
+            seconds = [None if each.value is None else seconds_of(each) for each in literals]
+            return pa.array(seconds, type_.arrow)
         case "bytea":
             values = [None if t is None else bytes.fromhex(t[len(BYTEA_PREFIX) :]) for t in texts]
             return pa.array(values, type_.arrow)

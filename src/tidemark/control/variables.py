@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from tidemark.control.hierarchy import path_of
@@ -53,13 +53,37 @@ READ_ONLY = (
     *OF_THE_SERVER,
 )
 
-FIXED = {
-    "client_encoding": ("utf8", "unicode"),
-    "datestyle": ("iso", "iso, mdy", "iso, dmy", "iso, ymd"),
-    "timezone": ("utc", "gmt", "etc/utc"),
-    "intervalstyle": ("postgres",),
+OF_POSTGRES = {
+    "block_size": "8192",
+    "bytea_output": "hex",
+    "default_table_access_method": "heap",
+    "default_tablespace": "",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_read_only": "off",
+    "in_hot_standby": "off",
+    "integer_datetimes": "on",
+    "is_superuser": "on",
+    "jit": "off",
+    "lc_collate": "C",
+    "lc_ctype": "C",
+    "lock_timeout": "0",
+    "max_identifier_length": "63",
+    "max_index_keys": "32",
+    "server_encoding": "UTF8",
+    "transaction_read_only": "off",
 }
-"""Settings whose other values would be silently wrong, so they are refused."""
+"""What clients ask of a PostgreSQL server besides, and nobody can change."""
+
+FIXED = {
+    "client_encoding": {"utf8": "UTF8", "unicode": "UTF8"},
+    "datestyle": {
+        "iso": "ISO, MDY",
+        **{f"iso, {order}": f"ISO, {order.upper()}" for order in ("mdy", "dmy", "ymd")},
+    },
+    "timezone": {"utc": "UTC", "gmt": "GMT", "etc/utc": "Etc/UTC"},
+    "intervalstyle": {"postgres": "postgres"},
+}
+"""Settings whose other values would be silently wrong, so they are refused; and how they are shown."""
 
 DIALECTS = ("postgres", "spark")
 """What queries may be written in."""
@@ -86,6 +110,9 @@ ISOLATION = {
 
 BOUNDED = "bounded staleness "
 """As serializable, but not older than the duration that follows."""
+
+MAX_NAME_BYTES = 63
+"""What is longer is cut off, as PostgreSQL does: it is told to clients, and they take so much only."""
 
 REPORTED = {
     "application_name": "application_name",
@@ -163,22 +190,24 @@ class Variables:
 
     def set(self, name: str, value: str | None, *, local: bool = False) -> None:
         key = name.lower()
+        if key in OF_POSTGRES:
+            if value is None or OF_POSTGRES[key] in (value, SWITCHES.get(value.lower())):
+                return  # Clients like to make sure.
+            raise SqlError(f'parameter "{name}" cannot be changed', sqlstate="55P02")
         if key in READ_ONLY and value == self.get(key):
             return  # Clients like to make sure.
         self.get(key)
         if key in READ_ONLY:
             raise SqlError(f'parameter "{name}" cannot be changed', sqlstate="55P02")
         value = self.defaults[key] if value is None else value
+        if key == "application_name":
+            value = value.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
         if key == "client_encoding":
             value = "".join(filter(str.isalnum, value))  # as PostgreSQL compares: 'utf-8', UTF8
         if key == "transaction_isolation":
             value = isolation(value)
-        elif key in FIXED and value.lower().strip("'") not in FIXED[key]:
-            raise SqlError(
-                f'invalid value for parameter "{name}": "{value}"',
-                hint=f"only {FIXED[key][0]} is supported",
-                sqlstate="22023",
-            )
+        elif key in FIXED:
+            value = fixed(name, value)
         elif key == "dialect":
             value = dialect(value)
         elif key == "search_path":
@@ -186,7 +215,7 @@ class Variables:
         elif key == "real_time_recency":
             value = switch(name, value)
         elif key in TIMEOUTS or (key == "log_min_duration_statement" and value != "-1"):
-            timeout_seconds(value, name)
+            value = shown_duration(timeout_seconds(value, name))
         elif key in ("max_copy_from_size", "max_result_size"):
             check_size(name, value)
         if local:
@@ -203,6 +232,33 @@ class Variables:
 
     def all(self) -> list[tuple[str, str]]:
         return sorted({**self._values, **self._local}.items())
+
+
+def of_postgres(*, is_superuser: bool, read_only: bool) -> dict[str, str]:
+    """`OF_POSTGRES`, as a session has it now."""
+    return OF_POSTGRES | {
+        "is_superuser": "on" if is_superuser else "off",
+        "transaction_read_only": "on" if read_only else "off",
+    }
+
+
+def without_impossible(
+    given: dict[str, str], demanded: Iterable[str], tell: Callable[[str], None]
+) -> dict[str, str]:
+    """What a client sends when it connects, but for what is so on its own machine and cannot be so
+    here: drivers send that unasked. What is `demanded` is for `Variables` to refuse."""
+    asked = {name.lower() for name in demanded}
+    left: dict[str, str] = {}
+    for name, value in given.items():
+        key = name.lower()
+        if key not in _OF_MACHINES or key in asked or value.lower() in FIXED[key]:
+            left[name] = value
+        else:
+            tell(f'parameter "{name}" cannot be "{value}" here: it is {DEFAULTS[key]}')
+    return left
+
+
+_OF_MACHINES = ("datestyle", "intervalstyle", "timezone")
 
 
 def switch(name: str, value: str) -> str:
@@ -244,6 +300,17 @@ def behind_ms(isolation: str) -> int | None:
     return 0 if isolation == "strict serializable" else None
 
 
+def fixed(name: str, value: str) -> str:
+    known = FIXED[name.lower()]
+    if value.lower().strip("'") not in known:
+        raise SqlError(
+            f'invalid value for parameter "{name}": "{value}"',
+            hint=f"only {next(iter(known))} is supported",
+            sqlstate="22023",
+        )
+    return known[value.lower().strip("'")]
+
+
 def check_size(name: str, value: str) -> None:
     try:
         byte_size(value)
@@ -267,3 +334,11 @@ def timeout_seconds(value: str, name: str = "statement_timeout") -> float:
             sqlstate="22023",
         )
     return float(digits) * units[unit]
+
+
+def shown_duration(seconds: float) -> str:
+    """As PostgreSQL shows it: in the largest unit of which it is a whole number."""
+    ms = round(seconds * 1000)
+    units = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}
+    unit = next(unit for unit, each in units.items() if ms % each == 0)
+    return f"{ms // units[unit]}{unit}" if ms else "0"

@@ -8,27 +8,34 @@ on was written to meanwhile; else it is done again, and in the end with nobody e
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from tidemark.compute.expr import Lit
+from tidemark.compute.expr import Asked, Lit
 from tidemark.compute.plan import Constant, Plan
-from tidemark.control import copy_in, dml
+from tidemark.control import copy_in, dml, returning
 from tidemark.control import statements as s
-from tidemark.control.catalog import Item
+from tidemark.control.catalog import Catalog, Item
+from tidemark.control.defaults import literals
 from tidemark.control.lineage import tables_of, underneath
-from tidemark.control.pgwire import CopyIn, Done
+from tidemark.control.pgwire import CopyIn, Done, Rows
+from tidemark.control.qualify import qualified
 from tidemark.control.system_settings import check_memory
 from tidemark.control.timeline import Reads
 from tidemark.control.values import constant_table
-from tidemark.errors import SqlError
+from tidemark.errors import SqlError, TidemarkError
+from tidemark.storage.tables import Write
+from tidemark.types import Column
 from tidemark.units import byte_size
 
 if TYPE_CHECKING:
+    from tidemark.control.coordinator import Coordinator
     from tidemark.control.session import Session
 
-Changing = s.Insert | s.Update | s.Delete | s.Truncate
+Returning = s.Insert | s.Update | s.Delete
+Changing = Returning | s.Truncate
 
 ATTEMPTS = 3
 """Times that a statement may come too late before the others have to wait for it."""
@@ -36,16 +43,44 @@ ATTEMPTS = 3
 TAGS = {s.Insert: "INSERT 0", s.Update: "UPDATE", s.Delete: "DELETE"}
 
 
-async def write(session: Session, statement: Changing, params: tuple[Lit, ...]) -> Done:
+async def write(session: Session, statement: Changing, params: tuple[Lit, ...]) -> Done | Rows:
     item = session.coordinator.writable(statement.table)
+    if not isinstance(statement, s.Truncate):
+        returning.columns(statement, item)  # What is wrong with that is said before it is written.
     plan = await session.aside(lambda: _planned(session, statement, item, params))
     if isinstance(plan, _Given):
         await _submit(session, item, plan.rows)
-        return Done(f"INSERT 0 {plan.rows.num_rows}")
-    count = await _read_then_write(session, statement, item, plan)
+        hit = plan.rows
+    else:
+        hit = await _read_then_write(session, statement, item, plan)
     if isinstance(statement, s.Truncate):
         return Done("TRUNCATE TABLE")
-    return Done(f"{TAGS[type(statement)]} {count}")
+    tag = f"{TAGS[type(statement)]} {hit.num_rows}"
+    return returning.result(statement, item, hit, tag) if statement.returning else Done(tag)
+
+
+def returned(coordinator: Coordinator, statement: Returning) -> tuple[Column, ...]:
+    """The columns of what it will return."""
+    found = returning.columns(statement, coordinator.writable(statement.table))
+    return tuple(column for _, column in found)
+
+
+def targets(coordinator: Coordinator, statement: s.Statement) -> tuple[Column, ...]:
+    """The columns into which an INSERT's values go."""
+    if not isinstance(statement, s.Insert):
+        return ()
+    columns = coordinator.writable(statement.table).columns
+    named = {column.name: column for column in columns}
+    return tuple(named[n] for n in statement.columns if n in named) or columns
+
+
+def look(session: Session, statement: s.Statement, params: tuple[Lit, ...]) -> None:
+    """Have noted what a statement that writes takes its parameters for; what is wrong with it is
+    said when it runs."""
+    if isinstance(statement, Changing) and any(isinstance(each, Asked) for each in params):
+        with suppress(TidemarkError):
+            full = qualified(statement, session.names)
+            _planned(session, full, session.coordinator.writable(full.table), params)
 
 
 class _Given(NamedTuple):
@@ -60,12 +95,24 @@ def _planned(
     values = session.session_values()
     match statement:
         case s.Insert():
-            plan = dml.plan_insert(statement, session.names, params=params, session=values)
+            plan = dml.plan_insert(
+                statement,
+                session.names,
+                params=params,
+                session=values,
+                defaults=literals(item.columns, item.defaults, values),
+            )
             if isinstance(plan, Constant):
                 return _Given(dml.with_diff(constant_table(plan, item.columns), 1))
             return plan
         case s.Update():
-            return dml.plan_update(statement, session.names, params=params, session=values)
+            return dml.plan_update(
+                statement,
+                session.names,
+                params=params,
+                session=values,
+                defaults=literals(item.columns, item.defaults, values),
+            )
         case s.Delete():
             return dml.plan_delete(statement, session.names, params=params, session=values)
         case s.Truncate(table=table):
@@ -83,6 +130,7 @@ def copy_from(session: Session, statement: s.CopyFrom) -> CopyIn:
         statement.columns,
         statement.options,
         max_bytes=byte_size(session.variables.get("max_copy_from_size")),
+        defaults=literals(item.columns, item.defaults, session.session_values()),
     )
 
     async def load(pieces: AsyncIterator[bytes]) -> Done:
@@ -105,35 +153,47 @@ async def _submit(session: Session, item: Item, rows: pa.Table) -> None:
         await session.coordinator.timelines[item.database].write([write])
 
 
-async def _read_then_write(session: Session, statement: Changing, item: Item, plan: Plan) -> int:
-    """How many rows it was."""
+def check_tables(catalog: Catalog, kept: list[Write]) -> None:
+    """A table may have been dropped since the statement that wrote to it."""
+    known = {item.shard for item in catalog.items.values()}
+    if any(write.shard_id not in known for write in kept):
+        raise SqlError(
+            "a table that this transaction has written to was dropped; nothing was written",
+            sqlstate="42P01",
+        )
+
+
+async def _read_then_write(
+    session: Session, statement: Changing, item: Item, plan: Plan
+) -> pa.Table:
+    """The rows that it has made, or taken away."""
     coordinator, transaction = session.coordinator, session.transaction
     coordinator.database_of(plan, item.database)
     if transaction is None:
         for _ in range(ATTEMPTS):
-            count = await _write_unless_changed(session, statement, item, plan)
-            if count is not None:
-                return count
+            hit = await _write_unless_changed(session, statement, item, plan)
+            if hit is not None:
+                return hit
         return await _write_exclusively(session, statement, item, plan)
     transaction.begin_write(item.database)
     as_of, changes = await session.read_at(plan, strict=True, database=item.database)
-    rows, count = await _changed(session, statement, item, plan, as_of, changes)
+    rows, hit = await _changed(session, statement, item, plan, as_of, changes)
     transaction.begin_write(item.database)  # Now that it has read.
     if rows.num_rows:
         transaction.writes.append(coordinator.write_of(item, rows))
-    return count
+    return hit
 
 
 async def _write_unless_changed(
     session: Session, statement: Changing, item: Item, plan: Plan
-) -> int | None:
+) -> pa.Table | None:
     """None if a table that it has read was written to before it could write itself."""
     coordinator = session.coordinator
     tables = tables_of(underneath(coordinator.catalog, plan))
     as_of, _ = await session.read_at(plan, strict=True, database=item.database)
-    rows, count = await _changed(session, statement, item, plan, as_of, {})
+    rows, hit = await _changed(session, statement, item, plan, as_of, {})
     if not rows.num_rows:
-        return count
+        return hit
     write = coordinator.write_of(item, rows)
     try:
         await coordinator.timelines[item.database].write([write], reads=Reads(as_of, tables))
@@ -141,10 +201,12 @@ async def _write_unless_changed(
         if error.sqlstate == "40001":
             return None
         raise
-    return count
+    return hit
 
 
-async def _write_exclusively(session: Session, statement: Changing, item: Item, plan: Plan) -> int:
+async def _write_exclusively(
+    session: Session, statement: Changing, item: Item, plan: Plan
+) -> pa.Table:
     """Nothing is written by anyone between this statement's read and its write."""
     coordinator = session.coordinator
     # Nobody else's write should have to wait while a replica starts, or a view catches up.
@@ -154,11 +216,11 @@ async def _write_exclusively(session: Session, statement: Changing, item: Item, 
         await coordinator.wait_readable(shard, recent)
     async with coordinator.timelines[item.database].exclusively() as timeline:
         as_of = max(recent, session.newest(plan, 0, item.database))
-        rows, count = await _changed(session, statement, item, plan, as_of, {})
+        rows, hit = await _changed(session, statement, item, plan, as_of, {})
         write = coordinator.write_of(item, rows)
         if rows.num_rows:
             await timeline.write_exclusively([write])
-        return count
+        return hit
 
 
 async def _changed(
@@ -168,8 +230,13 @@ async def _changed(
     plan: Plan,
     as_of: int,
     changes: dict[str, pa.Table],
-) -> tuple[pa.Table, int]:
+) -> dml.Changes:
     found = await session.coordinator.peek(
-        plan, as_of, cluster=session.cluster, max_bytes=session.max_result_size, changes=changes
+        plan,
+        as_of,
+        cluster=session.cluster,
+        max_bytes=session.max_result_size,
+        changes=changes,
+        database=session.database,
     )
     return dml.changes(statement, item.columns, found)

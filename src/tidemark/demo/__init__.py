@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
@@ -32,20 +33,21 @@ from tidemark.logs import configure_logging
 REFRESH = 1.0
 
 GUIDE = """
-  [bold]{psql}[/bold]
+  [bold]{client}[/bold]
   console: [bold]{http}/[/bold]
 
   Three things to try, from another terminal. While the table below says that something starts or
   hydrates, queries of it wait:
 
   [bold]1. Change a table and watch a view.[/bold] Accounts 0, 1 and 2 belong together, and so do 3 and 4;
-     whoever bids on an auction of the own ring is suspicious, for a minute. Join the two rings:
-       COPY (SUBSCRIBE account_rings) TO STDOUT;              -- in one psql
+     whoever bids on an auction of their own ring is suspicious, for a minute. Join the two rings:
+       COPY (SUBSCRIBE account_rings) TO STDOUT;              -- in one terminal
        INSERT INTO linked_accounts VALUES (2, 3);             -- in another
        SELECT * FROM suspicious_bidders ORDER BY bids DESC;
+       DELETE FROM linked_accounts WHERE a = 2;               -- and apart again
 
   [bold]2. Kill a replica.[/bold] It comes back and goes on from what is stored; nothing is lost or doubled:
-       kill -9 $({psql} -Atc \\
+       kill -9 $({client} {value} \\
          "SELECT pid FROM mz_internal.mz_cluster_replica_statuses LIMIT 1")
      With a second one nobody would even wait:  ALTER CLUSTER quickstart SET (REPLICATION FACTOR = 2);
 
@@ -55,7 +57,7 @@ GUIDE = """
 
 
 def run(
-    data: Path | None, listen: str, spark_master: str, http_port: int, *, kafka: bool = False
+    data: Path | None, listen: str, spark_master: str, http: str, *, kafka: bool = False
 ) -> None:
     # What was begun one way is not continued the other: the relations have the same names.
     data = data or Path("demo-kafka.tidemark" if kafka else "demo.tidemark")
@@ -68,7 +70,7 @@ def run(
         setup = auction.PLAIN
         if kafka:
             setup = auction.through_kafka(_broker(data / "kafka", console, stack))
-        options = Options(data, listen, spark_master=spark_master, http_port=http_port)
+        options = Options(data, listen, spark_master=spark_master, http_listen=http)
         asyncio.run(_run(options, console, setup))
     console.print("stopped; the next start continues where this one ended")
 
@@ -96,9 +98,7 @@ async def _run(options: Options, console: Console, setup: tuple[str, ...]) -> No
     tasks: list[asyncio.Task] = []
 
     def ready(at: Ready) -> None:
-        python, data = _short(Path(sys.executable)), _short(options.data)
-        guide = GUIDE.format(psql=at.psql, http=at.http, python=python, data=data)
-        tasks.append(asyncio.create_task(_show(at, console, setup, guide)))
+        tasks.append(asyncio.create_task(_show(at, console, setup, guide(at, options.data))))
 
     try:
         await serve(options, ready)
@@ -110,7 +110,17 @@ async def _run(options: Options, console: Console, setup: tuple[str, ...]) -> No
                 console.print(f"[red]{result}[/red]")
 
 
-async def _show(at: Ready, console: Console, setup: tuple[str, ...], guide: str) -> None:
+def guide(at: Ready, data: Path) -> str:
+    """With the client that there is on this machine, and the options with which it prints a value."""
+    python = Path(sys.executable)
+    ours = f"{_short(python.with_name('tidemark'))} sql -h {at.host} -p {at.port}"
+    client, value = (at.psql, "-Atc") if shutil.which("psql") else (ours, "-tc")
+    return GUIDE.format(
+        client=client, value=value, http=at.http, python=_short(python), data=_short(data)
+    )
+
+
+async def _show(at: Ready, console: Console, setup: tuple[str, ...], text: str) -> None:
     """Set the auction up, say what to try, and keep showing how it comes to life."""
 
     async def tried(step: Coroutine[object, object, None]) -> None:
@@ -125,7 +135,7 @@ async def _show(at: Ready, console: Console, setup: tuple[str, ...], guide: str)
             await asyncio.sleep(every)
 
     await tried(_set_up(at, setup))
-    console.print(guide, soft_wrap=True)  # What it names is there now.
+    console.print(text, soft_wrap=True)  # What it names is there now.
     setting_clock = asyncio.create_task(tried(_set_clock(at)))
     try:
         if not console.is_terminal:

@@ -29,7 +29,7 @@ def overview(coordinator: Coordinator) -> Table:
         upper = state.upper.time
         table.add_row(
             item.shown,
-            item.kind,
+            item.kind.replace("-", " "),
             f"{sum(batch.diffs for batch in state.batches):,}",
             f"{max(0, now - upper):,}" if upper and upper > 1 else "-",
             _status(coordinator, item),

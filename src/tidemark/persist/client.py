@@ -230,9 +230,10 @@ class PersistClient:
                 self._machines[shard_id] = machine
             return machine
 
-    def _committed(self, shard_id: str) -> None:
+    def _committed(self, shard_id: str, grown: bool) -> None:
         self.watch.ring(shard_id)
-        self._maintenance.note(shard_id)
+        if grown:  # Progress alone makes nothing due.
+            self._maintenance.note(shard_id)
 
     def _log_of(self, shard_id: str, log_id: str) -> Machine:
         self.watch.follow(shard_id, log_id)

@@ -9,7 +9,7 @@ is `Indeterminate`; the caller looks at the head before it tries again. Sequence
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -35,6 +35,13 @@ class Consensus(Protocol):
     def head(self, key: str) -> Versioned | None: ...
 
     def compare_and_set(self, key: str, new: Versioned) -> bool: ...
+
+    def compare_and_set_all(self, news: Sequence[tuple[str, Versioned]]) -> list[bool]:
+        """`compare_and_set` of each, in few waits for the disk; they win or lose one by one.
+
+        An error leaves all of them unsure: any may have been done.
+        """
+        ...
 
     def scan(self, key: str, start: int = 0, limit: int | None = None) -> list[Versioned]:
         """Versions from `start` on, oldest first, at most `limit` of them."""
@@ -94,6 +101,11 @@ class MemConsensus:
             log.append(new)
         self._watchers.wake(key)
         return True
+
+    def compare_and_set_all(self, news: Sequence[tuple[str, Versioned]]) -> list[bool]:
+        for key, new in news:
+            check_seqno(key, new.seqno)
+        return [self.compare_and_set(key, new) for key, new in news]
 
     def scan(self, key: str, start: int = 0, limit: int | None = None) -> list[Versioned]:
         with self._lock:

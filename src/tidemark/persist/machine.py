@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -24,11 +24,21 @@ MAX_UNSURE = 10
 """Indeterminate commits in a row after which a command gives up, still not knowing."""
 
 
+class _Version(NamedTuple):
+    """A state and how it is stored; `grown` if the shard then has other batches or garbage."""
+
+    state: State
+    stored: Versioned
+    rollup: bool
+    grown: bool
+
+
 class Machine:
     """One shard's state as this process last saw it; shared by all its handles.
 
-    `committed` is called after each commit of this process: others of it may be waiting. `log_of`
-    finds the machine of a log, given this shard and the log that it follows.
+    `committed` is called after each commit of this process, with whether there is more in the shard
+    than before, or less: others of it may be waiting. `log_of` finds the machine of a log, given
+    this shard and the log that it follows.
     """
 
     def __init__(
@@ -37,7 +47,7 @@ class Machine:
         consensus: Consensus,
         clock: Clock,
         config: Config,
-        committed: Callable[[str], None] = lambda _: None,
+        committed: Callable[[str, bool], None] = lambda *_: None,
         log_of: Callable[[str, str], Machine] | None = None,
     ):
         self.shard_id = shard_id
@@ -129,6 +139,14 @@ class Machine:
                 raise unsure or error from error
 
     def _commit(self, command: str, old: State, new: State) -> bool:
+        version = self._version(command, old, new)
+        if not self._consensus.compare_and_set(self.shard_id, version.stored):
+            return False
+        self._won(version)
+        return True
+
+    def _version(self, command: str, old: State, new: State) -> _Version:
+        """What is to be stored for `new` to be the shard's state."""
         now_ms = self.clock.now_ms()
         new = expire(replace(new, at_ms=max(now_ms, old.at_ms + 1)), now_ms)
         if not old.exists:
@@ -136,15 +154,17 @@ class Machine:
         check_step(old, new)
         rollup = new.seqno % self.config.rollup_every == 0
         data = encode(old, new, command, rollup=rollup)
-        if not self._consensus.compare_and_set(self.shard_id, Versioned(new.seqno, data)):
-            return False
+        grown = len(new.batches) != len(old.batches) or new.retired is not old.retired
+        return _Version(new, Versioned(new.seqno, data), rollup, grown)
+
+    def _won(self, version: _Version) -> None:
+        new = version.state
         self._learn(new)
-        self._committed(self.shard_id)
-        if rollup and new.seqno:
+        self._committed(self.shard_id, version.grown)
+        if version.rollup and new.seqno:
             # The commit stands whatever becomes of the old versions; the next one tries again.
             with suppress(Unavailable):
                 self._consensus.truncate(self.shard_id, new.seqno)
-        return True
 
     def _learn(self, state: State, *, whole: bool = False) -> State:
         if whole:
@@ -153,3 +173,40 @@ class Machine:
             if state.seqno > self._state.seqno:
                 self._state = state
             return self._state
+
+
+class Step(NamedTuple, Generic[T]):
+    """A command that is to be committed to a shard."""
+
+    machine: Machine
+    command: str
+    apply: Callable[[State], tuple[State, T]]
+
+
+def apply_together(steps: Sequence[Step[T]]) -> list[T | None]:
+    """Commit all of them, each to a shard of its own in the same Consensus, as few commits.
+
+    None for one that did not win at the first attempt: whoever wants it looks at the shard again.
+    After an error that is all of them, and each may have been done all the same.
+    """
+    found: list[T | None] = [None] * len(steps)
+    tried: list[tuple[int, _Version, T]] = []
+    for at, (machine, command, apply) in enumerate(steps):
+        old = machine._state
+        with suppress(TidemarkError):
+            new, outcome = apply(old)
+            if old.exists and new is not old:
+                tried.append((at, machine._version(command, old, new), outcome))
+    if not tried:
+        return found
+    try:
+        consensus = steps[0].machine._consensus
+        news = [(steps[at].machine.shard_id, version.stored) for at, version, _ in tried]
+        done = consensus.compare_and_set_all(news)
+    except Unavailable:
+        return found
+    for (at, version, outcome), won in zip(tried, done, strict=True):
+        if won:
+            steps[at].machine._won(version)
+            found[at] = outcome
+    return found

@@ -26,7 +26,7 @@ from tidemark.persist.consensus import (
     check_truncate,
     gathered,
 )
-from tidemark.persist.group import Group
+from tidemark.persist.group import MOST, Group
 
 T = TypeVar("T")
 
@@ -79,6 +79,13 @@ class SqliteConsensus:
     def compare_and_set(self, key: str, new: Versioned) -> bool:
         check_seqno(key, new.seqno)
         return self._group.do((key, new.seqno, new.data))
+
+    def compare_and_set_all(self, news: Sequence[tuple[str, Versioned]]) -> list[bool]:
+        for key, new in news:
+            check_seqno(key, new.seqno)
+        items = [(key, new.seqno, new.data) for key, new in news]
+        rounds = (items[at : at + MOST] for at in range(0, len(items), MOST))
+        return [won for batch in rounds for won in self._commit(batch)]
 
     def scan(self, key: str, start: int = 0, limit: int | None = None) -> list[Versioned]:
         sql = (

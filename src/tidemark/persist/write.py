@@ -14,11 +14,11 @@ from tidemark.frontier import Frontier
 from tidemark.ipc import encode_schema
 from tidemark.persist import commands
 from tidemark.persist.commands import Appended, SchemaMismatch, UpperMismatch, check_frontiers
-from tidemark.persist.machine import Machine
+from tidemark.persist.machine import Machine, Step
 from tidemark.persist.runs import schema_of
 from tidemark.persist.source import PartSource
 from tidemark.persist.staging import Builder, Staged, Stager, check_updates, discard, fuse
-from tidemark.persist.state import Batch
+from tidemark.persist.state import Batch, State
 from tidemark.persist.updates import between, concat, row_names, time_bounds, updates_schema
 
 Appendable = pa.Table | Staged | Sequence[Staged] | None
@@ -164,6 +164,14 @@ class WriteHandle:
             current = outcome[0]
         return current
 
+    def progress(
+        self, lower: Frontier, upper: Frontier, leading: tuple[str, ...] | None = None
+    ) -> Step[Appended | UpperMismatch]:
+        """Progress from `lower` to `upper` with no data, for `apply_together`."""
+        self.register()
+        batch = Batch.of(lower, upper, Frontier.MIN, ())
+        return self._step(batch, self._token(None), leading)
+
     def follow(self, log_id: str) -> None:
         """Leave it to a log to say how far this shard is complete: whoever appends to the log
         (`leading`) also appends here what there is for this shard, before the next one."""
@@ -222,21 +230,8 @@ class WriteHandle:
         begun = clock.now_ms()
         try:
             with self._lock:
-                outcome = self._machine.apply(
-                    "append",
-                    lambda state: commands.compare_and_append(
-                        state,
-                        batch,
-                        writer=self._writer,
-                        token=token,
-                        expires_ms=FOR_GOOD
-                        if self._lasting
-                        else clock.now_ms() + config.writer_lease_ms,
-                        rendition=self._rendition,
-                        leading=leading,
-                        log=self._log,
-                    ),
-                )
+                step = self._step(batch, token, leading)
+                outcome = self._machine.apply(step.command, step.apply)
         except Fenced:
             if flushed is not staged:
                 self.discard(flushed)
@@ -248,6 +243,25 @@ class WriteHandle:
             if flushed is not staged:
                 self.discard(flushed)
         return outcome
+
+    def _step(
+        self, batch: Batch, token: str, leading: tuple[str, ...] | None
+    ) -> Step[Appended | UpperMismatch]:
+        clock, lease_ms = self._machine.clock, self._machine.config.writer_lease_ms
+
+        def append(state: State) -> tuple[State, Appended | UpperMismatch]:
+            return commands.compare_and_append(
+                state,
+                batch,
+                writer=self._writer,
+                token=token,
+                expires_ms=FOR_GOOD if self._lasting else clock.now_ms() + lease_ms,
+                rendition=self._rendition,
+                leading=leading,
+                log=self._log,
+            )
+
+        return Step(self._machine, "append", append)
 
     def _flush_inline(self, staged: Staged) -> Staged:
         """Many small batches appended as one would swell the state: they become one part."""

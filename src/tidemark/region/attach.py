@@ -53,9 +53,15 @@ def attach(
             spark.sql(f"CREATE VIEW {view} AS SELECT * FROM {stored} WITH ({options})")
         except PySparkException as error:
             # Names that Spark has no room for: the collection can still be read in other ways.
-            reason = next(iter(str(error).splitlines()), "")
-            log.warning("not a table in Spark", collection=collection, reason=reason)
+            log.warning("not a table in Spark", collection=collection, reason=reason(error))
     return region
+
+
+def reason(error: PySparkException) -> str:
+    """Spark's own first line, or, of an error of ours, what that says behind its traceback."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    ours = next((line for line in lines if line.startswith("tidemark.errors.")), None)
+    return ours.partition(": ")[2] if ours else next(iter(lines), "")
 
 
 def register(spark: SparkSession) -> None:

@@ -49,7 +49,10 @@ def _describe(shell: Shell, command: Command) -> None:
         _show_list(shell, (), pattern)
         return
     part = describe.relation(shell.db, pattern, verbose="+" in command.name)
-    shell.output.result(part.result, part.title)
+    if part.result is None:
+        shell.output.line(part.title)
+    else:
+        shell.output.result(part.result, part.title)
     for line in part.below:
         shell.output.line(line)
     if part.below:
@@ -155,6 +158,9 @@ def _copy(shell: Shell, command: Command) -> None:
     way = said["way"].upper()
     stream = "STDIN" if way == "FROM" else "STDOUT"
     sql = f"COPY {said['what']} {way} {stream}{said['options']}"
+    if name.upper() == stream:
+        shell.run_statement(sql)
+        return
     try:
         with path.open("rb" if way == "FROM" else "wb") as file:
             if way == "FROM":

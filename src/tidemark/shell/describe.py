@@ -24,10 +24,10 @@ r"""`\dt` and the like, and the types of `mz_objects` that they list."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A table, with a title above and lines below it."""
+    """A table, if there is one, with a title above and lines below it."""
 
-    result: Result
-    title: str | None = None
+    title: str
+    result: Result | None
     below: tuple[str, ...] = ()
 
 
@@ -70,11 +70,16 @@ def _like(pattern: str) -> str:
 
 def relation(db: Database, name: str, *, verbose: bool) -> Part:
     """One relation: its columns, its indexes, and what it was made of."""
-    found = db.sql(
-        "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c"
-        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        f" WHERE c.oid = {_text(name)}::regclass::oid"
-    )
+    try:
+        found = db.sql(
+            "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c"
+            " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+            f" WHERE c.oid = {_text(name)}::regclass::oid"
+        )
+    except SqlError:
+        if (other := _without_columns(db, name)) is not None:
+            return other
+        raise
     if not len(found):
         raise SqlError(f'there is no relation "{name}"', sqlstate="42P01")
     oid, schema, plain = found.rows()[0]
@@ -103,7 +108,37 @@ def relation(db: Database, name: str, *, verbose: bool) -> Part:
     if create_sql and (verbose or kind != "table"):
         below += ["Definition:", *("    " + line for line in create_sql.splitlines())]
     title = f'{kind.replace("-", " ").capitalize()} "{schema}.{plain}"'
-    return Part(columns, title, tuple(below))
+    return Part(title, columns, tuple(below))
+
+
+def _without_columns(db: Database, name: str) -> Part | None:
+    """A source that only brings others, or a sink: PostgreSQL's catalog has no word for those."""
+    schema, _, plain = name.strip().rpartition(".")
+    in_schema = f" AND s.name LIKE {_like(schema)}" if schema else ""
+    made = db.sql(
+        f"""
+        SELECT o.type, s.name, o.name, c.name, o.create_sql, o.id FROM mz_catalog.mz_objects o
+        JOIN mz_catalog.mz_schemas s ON o.schema_id = s.id
+        JOIN mz_catalog.mz_databases d ON s.database_id = d.id
+        LEFT JOIN mz_catalog.mz_clusters c ON o.cluster_id = c.id
+        WHERE d.name = current_database() AND o.name LIKE {_like(plain)}{in_schema}
+        """
+    ).rows()
+    if len(made) != 1:
+        return None
+    kind, schema, plain, cluster, create_sql, id_ = made[0]
+    brings = db.sql(
+        f"""
+        SELECT o.name AS "Brings" FROM mz_catalog.mz_objects o
+        JOIN mz_internal.mz_object_dependencies n ON n.object_id = o.id
+        WHERE n.referenced_object_id = {_text(id_)} AND o.type = 'subsource' ORDER BY 1
+        """
+    )
+    below = [f"Cluster: {cluster}"] if cluster else []
+    if create_sql:
+        below += ["Definition:", *("    " + line for line in create_sql.splitlines())]
+    title = f'{kind.capitalize()} "{schema}.{plain}"'
+    return Part(title, brings if len(brings) else None, tuple(below))
 
 
 def _indexes(db: Database, oid: int) -> list[str]:

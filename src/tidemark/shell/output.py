@@ -53,12 +53,12 @@ class Output:
         self.stream.flush()
 
     def result(self, result: Result, title: str | None = None) -> None:
-        """All of it; a statement without rows says what it did, if that is for people."""
-        if not result.columns:
-            if self.format is Format.ALIGNED and not self.tuples_only and result.status:
-                self.line(result.status)
-            return
-        self.rows(result.columns, result.texts(), title)
+        """All of it; a statement that is no query says what it did, if that is for people."""
+        if result.columns:
+            self.rows(result.columns, result.texts(), title)
+        is_for_people = self.format is Format.ALIGNED and not self.tuples_only
+        if is_for_people and result.status and (result.affected or not result.columns):
+            self.line(result.status)
 
     def rows(
         self,

@@ -16,10 +16,10 @@ from psycopg.pq import TransactionStatus
 from pygments.lexers.sql import PostgresLexer
 
 from tidemark.shell.complete import Names, SqlCompleter
-from tidemark.shell.script import Reader, is_complete
+from tidemark.shell.script import PLAIN_WORDS, Reader, is_complete
 from tidemark.shell.shell import Quit, Shell
 
-_SECRET = re.compile(r"\b(create|alter)\s+secret\b|\bpassword\s*'", re.IGNORECASE)
+_SECRET = re.compile(r"\b(create|alter)\s+secret\b|\bpassword\s*=?\s*'", re.IGNORECASE)
 _MARKS = {TransactionStatus.INTRANS: "*", TransactionStatus.INERROR: "!"}
 
 
@@ -74,6 +74,7 @@ def run_prompt(shell: Shell, greeting: str) -> None:
         except EOFError:
             return
         reader = Reader()
+        text = PLAIN_WORDS.get(text.strip().lower(), text)
         try:
             for item in reader.feed(text + "\n"):
                 shell.attempt(item)

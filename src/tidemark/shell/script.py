@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tidemark.control.lexer import first_outside
+from tidemark.control.lexer import first_outside, split
 from tidemark.errors import SqlError
 
 
@@ -60,8 +60,8 @@ class Reader:
                     yield Statement(before.strip())
                 continue
             line, _, self._pending = self._pending[at + 1 :].partition("\n")
-            name, _, rest = line.strip().partition(" ")
-            yield Command(name, rest.strip().rstrip(";"), before.strip())
+            name, *rest = line.rstrip("; \t\r").split(maxsplit=1) or [""]
+            yield Command(name, rest[0] if rest else "", before.strip())
 
     def finish(self) -> Iterator[Statement]:
         """The end of the text ends a statement, too."""
@@ -70,13 +70,26 @@ class Reader:
             yield Statement(last)
 
 
+PLAIN_WORDS = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
+"""What people type who do not know any command yet, as in psql."""
+
+
 def says_something(sql: str) -> bool:
     """Whether there is more than space and comments."""
-    lines = (line.strip() for line in sql.splitlines())
-    return any(line and not line.startswith("--") for line in lines)
+    try:
+        return bool(split(sql))
+    except SqlError:  # Something is open, so there is something.
+        return True
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter should run it: a command, a finished statement, or nothing at all."""
-    stripped = text.strip()
-    return not stripped or first_outside(text, ";\\") is not None
+    """Whether Enter should run it: commands and finished statements, or nothing at all. What is
+    begun behind them is not finished."""
+    if not text.strip() or text.strip().lower() in PLAIN_WORDS:
+        return True
+    if first_outside(text, ";\\") is None:
+        return False
+    reader = Reader()
+    for _ in reader.feed(text + "\n"):
+        pass
+    return not says_something(reader.pending)

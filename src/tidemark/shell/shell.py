@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tidemark.client import Batch, Database, Subscription
 from tidemark.client.live import Contents, Screen
+from tidemark.client.names import uncommented
 from tidemark.client.problems import as_ours
 from tidemark.client.subscription import DIFF, with_progress
 from tidemark.clock import SYSTEM_CLOCK
@@ -25,10 +26,9 @@ from tidemark.shell.formats import Format
 from tidemark.shell.output import Output, print_error
 from tidemark.shell.script import Command, Reader, Statement
 
-_COPY = re.compile(r"\s*copy\b", re.IGNORECASE)
+_COPY = re.compile(r"copy\b", re.IGNORECASE)
 _FROM_STDIN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
-_SUBSCRIBE = re.compile(r"\s*subscribe\b", re.IGNORECASE)
-_COMMENTS = re.compile(r"(?:\s*--[^\n]*\n)*\s*")
+_SUBSCRIBE = re.compile(r"subscribe\b", re.IGNORECASE)
 _CHANGES_NAMES = ("CREATE", "DROP", "ALTER")
 
 LIVE_ROWS = 1_000
@@ -123,7 +123,7 @@ class Shell:
 
     def run_statement(self, sql: str) -> None:
         self.last = sql
-        plain = sql[_COMMENTS.match(sql).end() :]  # type: ignore[union-attr]
+        plain = uncommented(sql)
         began = SYSTEM_CLOCK.monotonic()
         try:
             if self.db.closed:

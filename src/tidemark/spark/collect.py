@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import unwrap_spark_exception
 from pyspark.sql import DataFrame
@@ -105,7 +106,7 @@ def _streamed(
                 batches = list(stream)
         finally:
             _hear_out(server, frame)
-    except (PySparkException, IndexError):
+    except (PySparkException, Py4JError, IndexError):
         # A query that was stopped, or that ended before it could be: some batches were let go.
         if not counting.exceeded:
             raise

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -51,6 +52,9 @@ MASTER_SECONDS = 5.0
 
 JVM_SECONDS = 60.0
 """How long a JVM has to end."""
+
+CANCEL_EVERY = 0.5
+"""Seconds between requests to end what goes on although it was cancelled."""
 
 S3A_CREDENTIALS = (
     "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
@@ -153,10 +157,34 @@ def cancel_tagged(spark: SparkSession, tag: str) -> None:
     spark.sparkContext.cancelJobsWithTag(tag)
 
 
+_groups: set[str] = set()
+"""Those that work is under way for."""
+
+
+@contextlib.contextmanager
+def job_group(spark: SparkSession, group: str, description: str) -> Iterator[None]:
+    """Jobs of this thread meanwhile can be ended by `cancel_group`."""
+    context: Any = spark.sparkContext
+    _groups.add(group)
+    try:
+        context.setJobGroup(group, description, interruptOnCancel=True)
+        yield
+    finally:
+        _groups.discard(group)
+        # What this thread does next was not cancelled. A JVM that is gone does nothing next.
+        with contextlib.suppress(Py4JError, ConnectionError):
+            context._jsc.clearJobGroup()
+
+
 def cancel_group(spark: SparkSession, group: str) -> None:
     """End the jobs of a group, also those that it has not begun yet."""
     context: Any = spark.sparkContext
     context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+    if group in _groups:
+        # Spark keeps the last job of a query from beginning, but not the shuffles before it.
+        again = threading.Timer(CANCEL_EVERY, cancel_group, (spark, group))
+        again.daemon = True
+        again.start()
 
 
 def jobs_run(spark: SparkSession) -> int:

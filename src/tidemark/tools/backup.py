@@ -12,6 +12,7 @@ from tidemark.settings import masked
 from tidemark.tools.location import BLOB, CONSENSUS, locate, open_client
 from tidemark.tools.output import (
     console,
+    counted,
     moment,
     print_json,
     progress,
@@ -39,7 +40,7 @@ def backup(
     consensus: Consensus = None,
     json: Json = False,
 ) -> None:
-    """Copy everything, as it is at one moment, while the server runs or not.
+    """Copy everything, as of one moment, whether a server runs or not.
 
     The key of the secrets, passwords and certificates are not part of it.
     """
@@ -60,7 +61,7 @@ def backup(
                 made = back_up(client, target, files=secrets, progress=moved)
         finally:
             client.close()
-        _print(made, json, f"{masked(to)} has all as it was at")
+        _print(made, json, f"{masked(to)} holds everything as of")
 
 
 def restore(
@@ -73,9 +74,9 @@ def restore(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make a region of a backup, in a place that has none yet; the kind of the stores may differ.
+    """Restore a backup to a new place, whose stores may be of other kinds.
 
-    If it is broken off, the same command goes on.
+    If it breaks off, the same command continues it.
     """
     with reporting():
         without_pandas()
@@ -90,7 +91,7 @@ def restore(
         if dry_run:
             with progress("check", quiet=json) as moved:
                 check_parts(found, source, progress=moved)
-            _print(found.manifest, json, "whole; it has all as it was at")
+            _print(found.manifest, json, "complete; it holds everything as of")
             return
         if data is None and (blob is None or consensus is None):
             raise InvalidUsage(
@@ -109,7 +110,7 @@ def restore(
             log.close()
         if found.files and data is None:
             warn(f"{len(found.files)} secrets stay in the backup: restore them with --data DIR")
-        _print(found.manifest, json, "restored; all is as it was at")
+        _print(found.manifest, json, "restored; it holds everything as of")
 
 
 def _told_data(blob: str | None, consensus: str | None) -> Path | None:
@@ -156,8 +157,10 @@ def _print(manifest: Manifest, json: bool, what: str) -> None:
     if json:
         print_json(document)
         return
+    stored = ", ".join(
+        counted(document[each], each[:-1]) for each in ("shards", "updates", "parts")
+    )
     console().print(
-        f"{what} {moment(manifest.taken_ms)} UTC: {document['shards']} shards, "
-        f"{document['updates']:,} updates, {document['parts']:,} parts, {size(manifest.size)}",
+        f"{what} {moment(manifest.taken_ms)} UTC: {stored}, {size(manifest.size)}",
         markup=False,
     )

@@ -30,7 +30,8 @@ def check(file: Annotated[Path, typer.Argument(help="The file to look at.")]) ->
         resolve(file=file)
         for line in misspelt():
             warn(line)
-        console().print(f"{file}: {len(said)} settings, all of them right", markup=False)
+        count = "1 setting, and it is" if len(said) == 1 else f"{len(said)} settings, all of them"
+        console().print(f"{file}: {count} right", markup=False)
 
 
 @app.command()

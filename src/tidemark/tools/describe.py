@@ -14,7 +14,7 @@ from tidemark.persist import PersistClient
 from tidemark.persist.runs import schema_of
 from tidemark.persist.state import Batch, Part, State
 from tidemark.tools.location import sql_names
-from tidemark.tools.output import console, frontier, moment, print_table, size, span
+from tidemark.tools.output import console, counted, frontier, moment, print_table, size, span
 
 SORTS = ("id", "name", "updates", "bytes", "batches", "parts", "upper", "since", "committed")
 
@@ -97,7 +97,7 @@ def print_list(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["state"] == "damaged":
             console().print(f"[red]{row['id']} is damaged:[/red] {row['error']}", markup=True)
-    console().print(f"{len(rows)} shards")
+    console().print(counted(len(rows), "shard"))
 
 
 def _cells(row: dict[str, Any], named: bool) -> list[object]:
@@ -225,13 +225,14 @@ def print_inspected(shard: dict[str, Any]) -> None:
         own = frontier(shard["appended"])
         out.print(f"follows   {shard['follows']}; its own appends end at {own}", markup=False)
     size_ = f"{size(shard['bytes'])}, of which {size(shard['inline_bytes'])} inside the state"
-    out.print(f"contents  {shard['updates']:,} updates, {size_}")
+    out.print(f"contents  {counted(shard['updates'], 'update')}, {size_}")
     out.print(f"key       {', '.join(shard['key']) or '(none)'}", markup=False)
     out.print(f"version   {shard['seqno']}, committed {committed}")
     first = log["first_seqno"]
-    out.print(f"log       {log['versions']} versions from {first} on, {size(log['bytes'])}")
+    versions = counted(log["versions"], "version")
+    out.print(f"log       {versions} from {first} on, {size(log['bytes'])}")
     floor = f"staged before {moment(shard['floor_ms'])} UTC" if shard["floor_ms"] else "none"
-    out.print(f"retired   {len(shard['retired'])} parts; given up by the floor: {floor}")
+    out.print(f"retired   {counted(len(shard['retired']), 'part')}; given up by the floor: {floor}")
     for number, schema in enumerate(shard["schemas"]):
         print_table(
             ("column", "type", "nullable"),

@@ -137,6 +137,10 @@ def frontier(time: int | None) -> str:
     return "[]" if time is None else str(time)
 
 
+def counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def size(count: int) -> str:
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -15,7 +15,7 @@ from tidemark.persist.fsck import Report, strays
 from tidemark.persist.gc import collect, collect_leaked, leaked
 from tidemark.persist.names import by_age
 from tidemark.persist.state import Batch, State
-from tidemark.tools.output import console, print_table, size, span
+from tidemark.tools.output import console, counted, print_table, size, span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -230,11 +230,13 @@ def print_reports(reports: list[Report], stray: list[tuple[str, int]] | None) ->
         out.print(f"{len(stray)} blobs ({total}) lie in no shard's folder: {some}", markup=False)
     for report in reports:
         errors, notes = len(report.errors), len(report.findings) - len(report.errors)
-        verdict = "clean" if report.is_clean else f"{errors} errors"
+        verdict = "clean" if report.is_clean else counted(errors, "error")
         if not report.complete:
-            verdict = f"could not be checked to the end, {errors} errors"
-        checked = f"{report.versions} versions, {report.parts} parts, {report.rows:,} updates"
-        out.print(f"{report.shard_id}: {verdict}, {notes} notes ({checked}, {size(report.bytes)})")
+            verdict = f"could not be checked to the end, {counted(errors, 'error')}"
+        found = ("version", report.versions), ("part", report.parts), ("update", report.rows)
+        checked = ", ".join(counted(number, thing) for thing, number in found)
+        said = f"{verdict}, {counted(notes, 'note')} ({checked}, {size(report.bytes)})"
+        out.print(f"{report.shard_id}: {said}")
 
 
 def found_strays(client: PersistClient) -> list[tuple[str, int]]:

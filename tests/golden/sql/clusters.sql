@@ -249,7 +249,7 @@ COMMIT
 (1 row)
 BEGIN
 ERROR:  a transaction block cannot contain CREATE or DROP
-HINT:  COMMIT or ROLLBACK first
+HINT:  COMMIT or ROLLBACK first; if it is your driver that begins transactions, set it to autocommit
 ROLLBACK
 
 -- Names of clusters are no names of relations.

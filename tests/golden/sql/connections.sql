@@ -16,7 +16,10 @@ ALTER SECRET cn_p AS 'hunter5';
 ALTER SECRET cn_k AS 'hunter5';
 ALTER SECRET cn_none AS 'hunter5';
 ALTER SECRET cn_p 'hunter5';
+ALTER CONNECTION cn_k SET (BROKER 'c:1'), RESET (SASL USERNAME);
+ALTER CONNECTION cn_k SET (RETAIN HISTORY FOR '1 day');
 ALTER CONNECTION cn_k SET (BROKER 'c:1');
+ALTER CONNECTION cn_none SET (BROKER 'c:1');
 ----
 ALTER SECRET
 ERROR:  "cn_k" is not a secret
@@ -28,8 +31,14 @@ LINE 1: ALTER SECRET cn_none AS 'hunter5';
 HINT:  CREATE SECRET makes one, SHOW SECRETS lists them
 ERROR:  syntax error in ALTER SECRET
 HINT:  ALTER SECRET name AS 'the value'
-ERROR:  ALTER ... SET (...) can change RETAIN HISTORY only
-HINT:  SET (RETAIN HISTORY FOR '<interval>')
+ERROR:  SASL_SSL needs SASL USERNAME
+ERROR:  option RETAIN is not supported here
+HINT:  known: BROKER, BROKERS, SECURITY PROTOCOL, SASL MECHANISMS, SASL USERNAME, SASL PASSWORD, SSL CERTIFICATE AUTHORITY, SSL CERTIFICATE, SSL KEY, URL, USERNAME, PASSWORD
+ALTER CONNECTION
+ERROR:  connection "cn_none" does not exist
+LINE 1: ALTER CONNECTION cn_none SET (BROKER 'c:1');
+                         ^
+HINT:  CREATE CONNECTION makes one, SHOW CONNECTIONS lists them
 
 SHOW SECRETS;
 SHOW CONNECTIONS;
@@ -58,9 +67,9 @@ SELECT name, type, create_sql FROM mz_objects WHERE name LIKE 'cn_%' ORDER BY na
 ERROR:  "cn_p" is not a connection
 LINE 1: SHOW CREATE CONNECTION cn_p;
                                ^
- name |    type    |                                                    create_sql
-------+------------+------------------------------------------------------------------------------------------------------------------
- cn_k | connection | CREATE CONNECTION cn_k TO KAFKA (BROKERS ('a:9092', 'b:9092'), SASL USERNAME = 'u', SASL PASSWORD = SECRET cn_p)
+ name |    type    |                                                  create_sql
+------+------------+---------------------------------------------------------------------------------------------------------------
+ cn_k | connection | CREATE CONNECTION cn_k TO KAFKA (SASL USERNAME = 'u', BROKER = 'c:1', SASL PASSWORD = SECRET cn_p)
  cn_p | secret     | CREATE SECRET cn_p AS '***'
  cn_r | connection | CREATE CONNECTION cn_r TO CONFLUENT SCHEMA REGISTRY (URL 'http://r:8081', USERNAME 'u', PASSWORD SECRET cn_p)
 (3 rows)

@@ -40,11 +40,11 @@ LINE 1: SELECT * FROM er_t x JOIN nowhere y ON x.k = y.k;
 ERROR:  relation "elsewhere.er_t" does not exist
 LINE 1: SELECT * FROM elsewhere.er_t;
                       ^
-HINT:  did you mean er_t?
+HINT:  did you mean tidemark.public.er_t?
 ERROR:  relation "otherdb.public.er_t" does not exist
 LINE 1: SELECT * FROM otherdb.public.er_t;
                       ^
-HINT:  did you mean er_t?
+HINT:  did you mean tidemark.public.er_t?
 ERROR:  relation "nowhere" does not exist
 LINE 1: INSERT INTO nowhere VALUES (1);
                     ^
@@ -154,7 +154,7 @@ ERROR:  invalid input syntax for type integer: "x"
 ERROR:  type "nosuchtype" is not supported
 LINE 1: SELECT 1::nosuchtype;
                ^
-HINT:  supported: bigint, boolean, bytea, date, double precision, integer, jsonb, numeric, smallint, text, timestamp, timestamp with time zone
+HINT:  supported: bigint, boolean, bytea, date, double precision, integer, interval, jsonb, numeric, smallint, text, timestamp, timestamp with time zone
 
 -- Shapes.
 INSERT INTO er_t VALUES (1, 2, 'c', NULL, 5);

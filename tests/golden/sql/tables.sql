@@ -216,6 +216,28 @@ Null display is "NULL".
     8
 (7 rows)
 
+-- Quoted literals and NULLs of a select list are taken for what they are inserted into.
+CREATE TABLE tb_taken (k int, v text, d date, n numeric(10, 2), a int[]);
+INSERT INTO tb_taken SELECT '1', 'x', '2024-01-01', '1.505', '{1,2}';
+INSERT INTO tb_taken (d, k, v) SELECT '2024-02-02', k + 1, NULL FROM tb_taken WHERE k = 1;
+INSERT INTO tb_taken (k) SELECT 'x' FROM tb_taken;
+INSERT INTO tb_taken (k) SELECT v FROM tb_taken;
+SELECT * FROM tb_taken ORDER BY k;
+DROP TABLE tb_taken;
+----
+CREATE TABLE
+INSERT 0 1
+INSERT 0 1
+ERROR:  invalid input syntax for type integer: "x"
+ERROR:  column "k" is of type integer but expression is of type text
+HINT:  you will need to rewrite or cast the expression
+ k |  v   |     d      |  n   |   a
+---+------+------------+------+-------
+ 1 | x    | 2024-01-01 | 1.51 | {1,2}
+ 2 | NULL | 2024-02-02 | NULL | NULL
+(2 rows)
+DROP TABLE
+
 -- Names: folded unless quoted, with or without the schema.
 CREATE TABLE "tb Mixed" ("Col One" int, "select" text);
 INSERT INTO "tb Mixed" VALUES (1, 'x');

@@ -266,11 +266,11 @@ ROLLBACK;
 ----
 BEGIN
 ERROR:  a transaction block cannot contain CREATE or DROP
-HINT:  COMMIT or ROLLBACK first
+HINT:  COMMIT or ROLLBACK first; if it is your driver that begins transactions, set it to autocommit
 ROLLBACK
 BEGIN
 ERROR:  a transaction block cannot contain CREATE or DROP
-HINT:  COMMIT or ROLLBACK first
+HINT:  COMMIT or ROLLBACK first; if it is your driver that begins transactions, set it to autocommit
 ROLLBACK
 
 BEGIN;
@@ -280,12 +280,12 @@ COMMIT;
 ROLLBACK;
 ----
 BEGIN
-NOTICE:  there is already a transaction in progress
+WARNING:  there is already a transaction in progress
 BEGIN
 COMMIT
-NOTICE:  there is no transaction in progress
+WARNING:  there is no transaction in progress
 COMMIT
-NOTICE:  there is no transaction in progress
+WARNING:  there is no transaction in progress
 ROLLBACK
 
 BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY;
@@ -468,7 +468,7 @@ ROLLBACK
 -------
      1
 (1 row)
-NOTICE:  there is no transaction in progress
+WARNING:  there is no transaction in progress
 INSERT 0 1
 COMMIT
 INSERT 0 1
@@ -478,7 +478,7 @@ ERROR:  division by zero
  2
  3
 (2 rows)
-NOTICE:  there is no transaction in progress
+WARNING:  there is no transaction in progress
 INSERT 0 1
 ROLLBACK
 INSERT 0 1

@@ -74,7 +74,7 @@ SET
 SET
  statement_timeout
 -------------------
- 2500
+ 2500ms
 (1 row)
 ERROR:  invalid value for parameter "statement_timeout": "soon"
 HINT:  a number of milliseconds, or 500ms, 2s, 1min, 1h
@@ -190,7 +190,7 @@ ROLLBACK
 ------------------
  golden_two
 (1 row)
-NOTICE:  SET LOCAL has no effect outside a transaction block
+WARNING:  SET LOCAL has no effect outside a transaction block
 SET
  application_name
 ------------------
@@ -218,7 +218,7 @@ SET
 (1 row)
 ERROR:  sessions that only read are not supported
 HINT:  use BEGIN READ ONLY
-NOTICE:  SET TRANSACTION has no effect outside a transaction block
+WARNING:  SET TRANSACTION has no effect outside a transaction block
 SET
 BEGIN
 SET

@@ -25,6 +25,9 @@ public class Catalog {
       print("imported", meta.getImportedKeys(null, "public", table), "PKTABLE_NAME");
       print("function", meta.getFunctions(null, "public", "%"), "FUNCTION_NAME");
       print("procedure", meta.getProcedures(null, "public", "%"), "PROCEDURE_NAME");
+      print("function column", meta.getFunctionColumns(null, null, "array\\_in", "%"),
+          "FUNCTION_NAME", "COLUMN_NAME", "TYPE_NAME");
+      System.out.println("default isolation: " + meta.getDefaultTransactionIsolation());
       print("user type", meta.getUDTs(null, "public", "%", null), "TYPE_NAME");
       print("best row", meta.getBestRowIdentifier(null, "public", table, 0, true), "COLUMN_NAME");
       String query = "SELECT id, name FROM " + table + " WHERE id = ?";

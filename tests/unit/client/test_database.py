@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pandas as pd
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark
+from tidemark.client.problems import no_connection
 from tidemark.errors import Cancelled, DataError, InvalidUsage, SqlError, Unavailable
 from wire_harness import PATIENCE, spark_free_server
 
@@ -51,6 +52,7 @@ EVERY_TYPE = {
         pa.timestamp("us", tz="UTC"),
         datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
     ),
+    "iv": ("interval", pa.duration("us"), -timedelta(days=1, hours=2, microseconds=5)),
     "li": ("int[]", pa.list_(pa.int32()), [1, None]),
     "lt": ("text[]", pa.list_(pa.string()), ["a b", 'c"d\\', "", None, "NULL"]),
     "ln": ("numeric[]", pa.list_(pa.decimal128(38, 16)), [Decimal("1.5")]),
@@ -126,11 +128,20 @@ def test_parameters_and_errors(db: tidemark.Database):
     with pytest.raises(DataError) as failed:
         db.sql("INSERT INTO t (k) VALUES ('x')")
     assert failed.value.sqlstate == "22P02"
-    with pytest.raises(InvalidUsage, match=r"db\.subscribe"):
-        db.sql("SUBSCRIBE t")
+    for endless in ("SUBSCRIBE t", "/* live */ SUBSCRIBE t", "SELECT 1; subscribe t"):
+        with pytest.raises(InvalidUsage, match=r"db\.subscribe"):
+            db.sql(endless)
+    with pytest.raises(InvalidUsage, match=r"db\.insert"):
+        db.sql("COPY t TO STDOUT")
+    assert db.sql("SELECT 'copy' AS subscribe").scalar() == "copy"  # And the session goes on.
     with pytest.raises(SqlError, match="nope"):
         delete_and_fail(db)
     assert db.sql("SELECT v FROM t WHERE k = 1").scalar() == "o'ne"
+    with pytest.raises(InvalidUsage, match="a list of one"):
+        db.sql("SELECT v FROM t WHERE v = $1", "100%")
+    with pytest.raises(SqlError, match="supplies 1 parameters"):
+        db.sql("SELECT $1, $2", [1])
+    assert db.sql("SELECT $1::jsonb", [{"a": [1, None]}]).scalar() == {"a": [1, None]}
     with pytest.raises(InvalidUsage, match="0 rows"):
         db.sql("SELECT v FROM t WHERE k = 9").one()
 
@@ -156,6 +167,10 @@ def test_connecting(port: int):
     assert "tidemark serve" in (failed.value.hint or "")
     with pytest.raises(Unavailable, match='database "nope" does not exist'):
         tidemark.connect(port=port, database="nope")
+    with pytest.raises(InvalidUsage, match="a port is a number"):
+        tidemark.connect("postgresql://tidemark@:x/tidemark")
+    with pytest.raises(InvalidUsage, match="sslmod"):
+        tidemark.connect(port=port, sslmod="require")
 
 
 def test_a_subscription_is_complete_and_can_be_resumed(db: tidemark.Database):
@@ -176,7 +191,11 @@ def test_a_subscription_is_complete_and_can_be_resumed(db: tidemark.Database):
     assert not second.progressed
     resumed = db.subscribe("t", as_of=first.time, snapshot=False, up_to=second.time + 1)
     assert [sorted(batch.rows(), key=str) for batch in resumed] == [sorted(second.rows(), key=str)]
-    keyed = next(db.subscribe("t", envelope="upsert", key=["k"]))
+    with pytest.raises(SqlError, match='column "kv" does not exist'):
+        next(db.subscribe("t", envelope="upsert", key="kv"))  # One name, not the columns k and v.
+    with pytest.raises(InvalidUsage, match="PROGRESS"):
+        next(db.subscription("SUBSCRIBE t"))
+    keyed = next(db.subscribe("t", envelope="upsert", key="k"))
     assert sorted(row[1:] for row in keyed.rows()) == [
         ("upsert", 1, "one"),
         ("upsert", 2, "two"),
@@ -188,6 +207,20 @@ def test_a_subscription_is_complete_and_can_be_resumed(db: tidemark.Database):
         assert next(passing).progressed
     with pytest.raises(SqlError, match='relation "nope" does not exist'):
         next(db.subscribe("nope"))
+
+
+def test_what_is_no_table_is_said_so(db: tidemark.Database):
+    db.execute("CREATE TABLE t (k int, v text)")
+    for given, what in (
+        ([{"k": 1}, {"k": "x"}], "column k cannot be inserted"),
+        ({"k": [1, 2], "v": ["x"]}, "cannot be inserted"),
+        ({"k": 1, "v": "x"}, "column k: 1 is one value"),
+        ({"k": [1], "v": "x"}, "column v: 'x' is one value"),
+        (pd.DataFrame({"k": [1, "x"]}), "cannot be inserted"),
+    ):
+        with pytest.raises((DataError, InvalidUsage), match=what):
+            db.insert("t", given)
+    assert db.insert("t", {"k": pd.Series([1]), "v": pd.array(["x"]).to_numpy()}) == 1
 
 
 def test_another_thread_ends_a_subscription(db: tidemark.Database):
@@ -242,3 +275,31 @@ def test_how_it_looks(db: tidemark.Database):
     assert "&lt;b&gt;" in result._repr_html_()
     assert "<b>" not in result._repr_html_()
     assert repr(db.sql("DELETE FROM t")) == "DELETE 1"
+
+
+WRONG_PASSWORD = """connection failed: connection to server at "127.0.0.1", port 6875 failed: FATAL:  \
+password authentication failed for user "alice"
+connection to server at "127.0.0.1", port 6875 failed: FATAL:  this server takes encrypted \
+connections only
+HINT:  connect with sslmode=require, or stricter"""
+NO_PASSWORD = """connection failed: connection to server at "127.0.0.1", port 6875 failed: \
+fe_sendauth: no password supplied"""
+
+NO_ROOT = """connection failed: connection to server at "127.0.0.1", port 6875 failed: root \
+certificate file "root.crt" does not exist"""
+
+
+@pytest.mark.parametrize(
+    ("said", "understood"),
+    [
+        (WRONG_PASSWORD, 'password authentication failed for user "alice"'),
+        (NO_PASSWORD, "no password supplied"),
+    ],
+)
+def test_a_wrong_password_is_not_taken_for_missing_encryption(said: str, understood: str):
+    """libpq tries once more without TLS, and tells of that last."""
+    found = no_connection(psycopg.OperationalError(said), "127.0.0.1", 6875)
+    untrusted = no_connection(psycopg.OperationalError(NO_ROOT), "h", 1)
+    assert "sslrootcert=FILE" in (untrusted.hint or "")
+    assert found.message == f"127.0.0.1:6875 refuses the connection: {understood}"
+    assert found.hint == "check user, password, database and sslmode"

@@ -562,3 +562,25 @@ def test_nasty_text_goes_through_functions_and_messages(spark: SparkSession) -> 
             f"SELECT {value(joined, literals.__getitem__)}, {error(number, literals.__getitem__)}"
         ).collect()[0]
         assert list(found) == [f"{text}x", f'invalid input syntax for type integer: "{text}"']
+
+
+@pytest.mark.parametrize(
+    ("sql", "text", "expected"),
+    [
+        ("decode(t, 'hex')", "0abc", b"\x0a\xbc"),
+        ("decode(t, 'hex')", "abc", "invalid data to decode"),
+        ("decode(t, 'base64')", "YQ==", b"a"),
+        ("decode(t, 'base64')", "Y Q\n= =\t", b"a"),
+        ("decode(t, 'base64')", "YQ", "invalid data to decode"),
+        ("t::bytea", "\\xabcd", b"\xab\xcd"),
+        ("t::bytea", "\\xabc", 'invalid input syntax for type bytea: "\\xabc"'),
+    ],
+)
+def test_bytes_that_are_cut_off_are_an_error_not_filled_up(
+    spark: SparkSession, sql: str, text: str, expected: bytes | str
+) -> None:
+    expr = planned(sql)
+    literals = dict.fromkeys(columns_of(expr), spark_literal(Lit(text, TEXT)))
+    outputs = value(expr, literals.__getitem__), error(expr, literals.__getitem__)
+    found = spark.sql(f"SELECT {', '.join(map(str, outputs))}").collect()[0]
+    assert found[isinstance(expected, str)] == expected

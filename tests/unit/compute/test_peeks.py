@@ -391,6 +391,27 @@ def test_an_arrangement_of_a_view_is_looked_up_in(
     arrangements.release(kept, "view")
 
 
+@pytest.mark.parametrize(
+    ("message", "sqlstate"),
+    [
+        ("negative substring length not allowed", "22011"),
+        ("date field value out of range: 2024-02-30", "22008"),
+        ('date/time field value out of range: "2024-02-30"', "22008"),
+        ('value "40000" is out of range for type smallint', "22003"),
+        ("cannot take square root of a negative number", "2201F"),
+        ("zero raised to a negative power is undefined", "2201F"),
+        ("cannot take logarithm of zero", "2201E"),
+        ("field position must not be zero", "22023"),
+        ("cannot cast jsonb string to type integer", "22023"),
+        ("requested character too large for encoding: 99999999", "54000"),
+        ('invalid input syntax for type integer: "division by zero"', "22P02"),
+        ('invalid input syntax for type date: "a\n"out of range"', "22P02"),
+    ],
+)
+def test_an_error_has_the_sqlstate_that_postgresql_gives_it(message: str, sqlstate: str):
+    assert data_error(message).sqlstate == sqlstate
+
+
 def test_an_error_that_came_from_a_source_says_where_to_look():
     assert "mz_source_statuses" in (data_error("value: Failed to decode JSON: [1").hint or "")
     assert data_error("division by zero").hint is None

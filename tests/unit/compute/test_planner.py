@@ -298,13 +298,19 @@ REFUSED = {
     "SELECT max(f) FROM u": ("42883", "function max(boolean) does not exist"),
     "SELECT sum(d) FROM u": ("0A000", "sum(double precision) is not supported"),
     # Not maintained (yet)
-    "SELECT INTERVAL '1 day'": ("0A000", "values of type interval"),
+    "SELECT INTERVAL '1 month'": ("0A000", "an interval of months cannot be a value"),
     "SELECT INTERVAL '1 dya' + DATE '2020-01-01'": (
         "22007",
         "invalid input syntax for type interval",
     ),
-    "SELECT 1.5 * a * INTERVAL '1 day' + DATE '2020-01-01' FROM t": ("0A000", "an interval times"),
-    "SELECT a * INTERVAL '1 day' FROM t": ("0A000", "values of type interval"),
+    "SELECT 1.5 * a * INTERVAL '1 year' + DATE '2020-01-01' FROM t": (
+        "0A000",
+        "an interval of months cannot be a value",
+    ),
+    "SELECT a * INTERVAL '1 month' FROM t": ("0A000", "an interval of months cannot be a value"),
+    "SELECT a + INTERVAL '1 day' FROM t": ("42883", "operator does not exist"),
+    "SELECT sum(INTERVAL '1 month') FROM t": ("0A000", "an interval of months cannot be a value"),
+    "SELECT a::INTERVAL FROM t": ("0A000", "cannot cast type integer to interval"),
     "SELECT a FROM t WHERE mz_now() > a OR a = 1": ("0A000", "mz_now() cannot be used here"),
     "SELECT a FROM t WHERE NOT mz_now() > a": ("0A000", "mz_now() cannot be used here"),
     "SELECT a FROM t WHERE mz_now() + 1 > a": ("0A000", "mz_now() cannot be used here"),
@@ -367,7 +373,7 @@ def test_refusals_carry_their_sqlstate(sql: str) -> None:
 
 
 NAMES = {
-    "true": "bool",
+    "true": "?column?",
     "true::text": "text",
     "1::int::text": "text",
     "'{1,2}'::int[]": "int4",
@@ -379,6 +385,8 @@ NAMES = {
     "CASE WHEN a = 1 THEN 'x' ELSE lower(b) END": "lower",
     "(CASE WHEN a = 1 THEN 2 END)::text": "text",
     "interval '1 day'": "interval",
+    "overlay(b placing 'x' from 1)": "overlay",
+    "a AS select": "select",
     "(SELECT a)::text": "a",
     "-a": "?column?",
 }
@@ -388,7 +396,20 @@ NAMES = {
 @pytest.mark.parametrize("expr", NAMES)
 def test_names_of_columns(expr: str) -> None:
     (item,) = parse_query(f"SELECT {expr} FROM t").expressions
-    assert output_name(item) == NAMES[expr]
+    assert (item.alias or output_name(item)) == NAMES[expr]
+
+
+def test_quoted_texts_on_lines_of_their_own_are_one() -> None:
+    assert show(plan("SELECT 'it''s '\n  -- and\n 'b'\n'c' AS x")) == "project[it's bc x](values())"
+    with pytest.raises(SqlError) as caught:
+        plan("SELECT 'a' 'b'")
+    assert (caught.value.message, caught.value.position) == ("syntax error at or near \"'b'\"", 12)
+
+
+def test_a_list_of_nothing_is_refused_where_it_is() -> None:
+    with pytest.raises(SqlError) as caught:
+        plan("SELECT a FROM t WHERE a IN ()")
+    assert (caught.value.message, caught.value.position) == ('syntax error at or near ")"', 29)
 
 
 def test_a_view_ignores_its_order_and_keeps_its_limit() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,9 @@ from tidemark.compute import schedule as schedules
 from tidemark.compute.schedule import Schedule
 from tidemark.errors import Unavailable
 from tidemark.frontier import Frontier
-from tidemark.persist import MemBlob, MemConsensus, PersistClient
+from tidemark.persist import Appended, MemBlob, MemConsensus, PersistClient, UpperMismatch
+from tidemark.persist.consensus import Versioned
+from tidemark.persist.machine import Step
 
 ROWS = pa.schema([("a", pa.int64())])
 SOON = 120.0
@@ -82,17 +84,39 @@ class FakeView:
         self.ticks += 1
         return upper
 
+    def rest(self, upper: Frontier) -> Step[Appended | UpperMismatch] | None:
+        rests = self.id in self._world.resting
+        return self._writer.progress(self.lower, upper) if rests else None
+
+    def rested(self, upper: Frontier) -> None:
+        self.lower = upper
+
     def stop(self) -> None:
         self._world.stopped.append(self.id)
 
 
+class Counted(MemConsensus):
+    """Says of how many shards each commit was that several had in common."""
+
+    def __init__(self):
+        super().__init__()
+        self.together: list[int] = []
+
+    def compare_and_set_all(self, news: Sequence[tuple[str, Versioned]]) -> list[bool]:
+        done = super().compare_and_set_all(news)
+        self.together.append(sum(done))
+        return done
+
+
 class World:
     def __init__(self):
-        self.client = PersistClient(MemBlob(), MemConsensus())
+        self.consensus = Counted()
+        self.client = PersistClient(MemBlob(), self.consensus)
         self.spark = NoSpark()
         self.schedule = Schedule(self.client, self.spark)  # pyright: ignore[reportArgumentType]
         self.table = self.client.open_writer("t", schema=ROWS)
         self.unchanged: set[str] = set()
+        self.resting: set[str] = set()
         self.gates: dict[str, threading.Event] = {}
         self.failing: dict[str, int] = {}
         self.order: list[tuple[str, str]] = []
@@ -229,20 +253,23 @@ def _until(ready) -> None:
     raise AssertionError("waited in vain")
 
 
-def test_many_views_that_did_not_change_go_on_together(world: World):
-    """Some wait in the middle of it: others do not wait for them, and a failure is one's own."""
+def test_views_at_rest_go_on_with_one_commit(world: World):
+    """All but one that has more to do, and one that somebody else has taken further."""
     world.advance(1)
     names = [f"v{i}" for i in range(12)]
     for name in names:
         world.add(name)
     assert all(world.reached(name, 1) for name in names)
+    world.client.open_writer("v5", schema=ROWS).advance_upper(Frontier(2))
     world.unchanged.update(names)
+    world.resting.update(set(names) - {"v3"})
     world.order.clear()
     world.failing["v3"] = 1
-    gate = world.gates["v0"] = threading.Event()
-    world.advance(2)
-    assert all(world.reached(name, 2) for name in names if name not in ("v0", "v3"))
-    gate.set()
-    assert world.reached("v0", 2)
-    assert world.reached("v3", 2)
-    assert {thread.split("_")[0] for id_, thread in world.order if id_ != "v3"} == {"going-on"}
+    world.advance(3)
+    assert all(world.reached(name, 3) for name in names)
+    _until(lambda: world.status("v3").error is None)
+    assert world.consensus.together[0] == len(names) - 2
+    assert {id_ for id_, _ in world.order} == {"v3", "v5"}
+    assert world.stopped == ["v3"], "a failure is one's own"
+    world.schedule.remove(names)
+    assert set(world.stopped) == set(names)

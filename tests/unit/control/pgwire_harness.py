@@ -2,8 +2,9 @@
 
 The script's statements (see `FakeSession.execute`) each stand for one behaviour of a SQL layer:
 `range 5` gives rows, `half` fails after some, `wait` never ends, `copy wait` streams and then
-never ends, `linger` takes its time to end when it is cancelled, `load` takes lines, `impatient i`
-(or t, e) lets the client not be idle in that state, `crash` raises what no session should.
+never ends, `linger` takes its time to end when it is cancelled, `stubborn` then ends well, `load`
+takes lines, `impatient i` (or t, e) lets the client not be idle in that state, `crash` raises what
+no session should.
 """
 
 from __future__ import annotations
@@ -162,6 +163,10 @@ class FakeSession:
                 finally:
                     await asyncio.to_thread(self.script.let_go.wait, PATIENCE)
                     self.script.lingered.set()
+            case "stubborn":
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._wait()
+                await asyncio.to_thread(self.script.let_go.wait, PATIENCE)
             case "crash":
                 raise ValueError("unforeseen")
             case "begin":

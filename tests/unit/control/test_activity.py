@@ -99,6 +99,7 @@ def test_only_so_many_are_kept_and_only_so_much_of_each():
             "CREATE CONNECTION k TO KAFKA (BROKER 'b:1', SASL PASSWORD = 'hunter2')",
             "CREATE CONNECTION k TO KAFKA (",
         ),
+        ("ALTER CONNECTION k SET (SASL PASSWORD = 'hunter2')", "ALTER CONNECTION k SET ("),
         ("INSERT INTO t (name, password) VALUES ('a', 'hunter2')", "INSERT INTO t (name, password"),
         ("SELECT 'plain'", "SELECT 'plain'"),
     ],

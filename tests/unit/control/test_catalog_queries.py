@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -13,9 +14,12 @@ import pytest
 
 from tidemark.control.catalog import CLUSTER, ClusterItem, Item
 from tidemark.control.coordinator import Coordinator
+from tidemark.control.parse import parse
+from tidemark.control.pg import engine
 from tidemark.control.pg.messages import explained_error
 from tidemark.control.pgwire import Param, Rows
 from tidemark.control.session import Session
+from tidemark.control.statements import Select
 from tidemark.errors import TidemarkError, TooLarge
 from tidemark.persist import PersistClient
 from tidemark.types import INTEGER, OID, TEXT, Column, array_of, numeric
@@ -110,6 +114,8 @@ QUERIES = {
         ("1 2", 1, 'CREATE INDEX by_id ON public.orders USING btree (id, "Name")')
     ],
     "SELECT pg_get_indexdef(indexrelid, 2, true) FROM pg_index": [('"Name"',)],
+    "SELECT array_length(indkey, 1) AS n, array_length(indkey, 2), array_upper(indkey, 2),"
+    " array_lower(indkey, 0) FROM pg_index": [(2, None, None, None)],
     "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 16385": [
         ("integer",),
         ("text",),
@@ -142,6 +148,16 @@ QUERIES = {
     " THEN 1 ELSE 3 END) AS a FROM pg_class WHERE oid = 16385": [(Decimal(3),)],
     "SELECT to_regclass((SELECT 'orders'::regclass::text))::text AS a": [("orders",)],
     "SELECT name FROM mz_objects WHERE type = 'connection'": [("broker",)],
+    "SELECT pg_typeof(1.5) AS a, pg_typeof(NULL) AS b, pg_typeof(1::double precision) AS c,"
+    " pg_typeof('a') AS d, pg_typeof(now()::timestamp) AS e, pg_typeof(ARRAY['a']) AS f,"
+    " pg_typeof(sum(1)) AS g, pg_typeof(1::oid) AS h": [
+        (
+            *("numeric", "unknown", "double precision", "text"),
+            *("timestamp without time zone", "text[]", "numeric", "oid"),
+        )
+    ],
+    # \deu, \dFp, \dFt and \dAp of psql
+    "SELECT count(*) FROM pg_user_mappings, pg_ts_parser, pg_ts_template, pg_amproc": [(0,)],
     "SELECT generate_series(1, 2) FROM pg_am WHERE amname = 'heap'": [(1,), (2,)],
 }
 
@@ -149,6 +165,22 @@ QUERIES = {
 @pytest.mark.parametrize("sql", QUERIES)
 def test_answers(sql: str, client: PersistClient, tmp_path: Path):
     assert values(client, tmp_path, sql) == QUERIES[sql]
+
+
+@pytest.mark.parametrize(
+    "call", ["cardinality(ARRAY[1])", "array_remove(ARRAY[1, 2], 1)", "quote_literal('a')"]
+)
+def test_what_views_can_call_is_not_answered_as_duckdb_has_it(
+    call: str, client: PersistClient, tmp_path: Path
+):
+    async def taken() -> bool:
+        async with _session(client, tmp_path) as session:
+            # DuckDB rounds 2.5 to 3.
+            statement = parse(f"SELECT {call}, round(2.5::double precision)")
+            assert isinstance(statement, Select)
+            return session.catalog_query(statement, ()) is not None
+
+    assert not asyncio.run(taken())
 
 
 def test_names_and_types_of_columns(client: PersistClient, tmp_path: Path):
@@ -257,6 +289,30 @@ def test_max_result_size_is_for_queries_of_the_catalog_too(client: PersistClient
             all_ = await session.prepare("SELECT oid, relname FROM pg_class", ())
             with pytest.raises(TooLarge, match="max_result_size"):
                 await session.execute(all_, ())
+
+    asyncio.run(ask())
+
+
+def test_a_query_that_is_cancelled_when_it_is_through(
+    client: PersistClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def ask() -> None:
+        async with _session(client, tmp_path) as session:
+            prepared = await session.prepare("SELECT name FROM mz_objects", ())
+            closed, cancelled = threading.Event(), threading.Event()
+
+            def through(cursor: duckdb.DuckDBPyConnection, *_: object) -> None:
+                cursor.close()
+                closed.set()
+                cancelled.wait(60)
+
+            monkeypatch.setattr(engine, "fetched", through)
+            asking = asyncio.create_task(session.execute(prepared, ()))
+            assert await asyncio.to_thread(closed.wait, 60)
+            asking.cancel()
+            cancelled.set()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
 
     asyncio.run(ask())
 

@@ -244,6 +244,8 @@ def test_other_sites_find_nothing_anywhere(path: str):
         for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
             async with client.http.get(path, headers=headers) as response:
                 assert response.status == 403
+                said = (await response.json())["error"]
+                assert "Origin" in headers or "ALTER ROLE tidemark PASSWORD" in said["hint"]
                 assert "Access-Control-Allow-Origin" not in response.headers
         with pytest.raises(aiohttp.WSServerHandshakeError):
             await client.http.ws_connect(path, headers={"Origin": "http://evil.example"})
@@ -464,6 +466,38 @@ def test_closing_cancels_what_runs(politely: bool):
         await eventually(lambda: not script.closed.empty())
 
     run(test, script=script)
+
+
+@pytest.mark.parametrize(("state", "sqlstate"), [("i", "57P05"), ("t", "25P03")])
+def test_websockets_that_idle_are_told_to_leave(state: str, sqlstate: str):
+    script = Script()
+
+    async def test(client: Client) -> None:
+        async with client.websocket() as talk:
+            into = {"i": "select 1", "t": "begin"}[state]
+            await talk.ask({"query": f"impatient {state}; {into}"})
+            type_, payload = await talk.receive()
+            assert (type_, payload["code"]) == ("Error", sqlstate)
+            assert (await talk.socket.receive()).type == aiohttp.WSMsgType.CLOSE
+        await eventually(lambda: not script.closed.empty())
+
+    run(test, script=script)
+
+
+def test_a_close_that_comes_too_late_ends_the_session():
+    script = Script()
+
+    async def test(client: Client) -> None:
+        async with client.websocket() as talk:
+            await talk.send({"query": "stubborn; insert 1"})
+            await eventually(script.started.is_set)
+            closing = asyncio.create_task(client.server.close())
+            await eventually(script.stopped.is_set)
+            script.let_go.set()
+            await closing
+        await eventually(lambda: not script.closed.empty())
+
+    run(test, script=script, limits=Limits(close_seconds=0.5))
 
 
 def test_a_shutdown_closes_websockets_and_stops_what_runs():

@@ -16,9 +16,10 @@ from pgwire_harness import Running, errors, fields, running_server, tags
 from session_harness import Client, serving
 from tidemark.control import cursors
 from tidemark.control.pgwire import Rows, kept
-from tidemark.control.server import OTHER_FILES, allowed_connections
-from tidemark.control.session import Prepared, Session
-from tidemark.errors import Cancelled, SqlError
+from tidemark.control.prepared import Prepared
+from tidemark.control.server import OTHER_FILES, Options, allowed_connections
+from tidemark.control.session import Session
+from tidemark.errors import Cancelled, InvalidUsage, SqlError
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +180,25 @@ def test_others_are_answered_while_a_large_statement_is_parsed_and_planned(
     asyncio.run(scenario())
 
 
+def test_a_condition_of_show_that_takes_long_holds_up_nobody(tmp_path: Path):
+    endless = "SHOW TABLES WHERE (SELECT count(*) FROM range(9000000) a, range(9000000) b) > 0"
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run, other = Client(coordinator), Client(coordinator)
+            await run("SET statement_timeout = '3s'")
+            asked = asyncio.create_task(run(endless))
+            for _ in range(4):
+                assert await other("SELECT 1") == [(1,)]
+                await asyncio.sleep(0.01)
+                assert not asked.done()
+            with pytest.raises(Cancelled, match="statement timeout"):
+                await asked
+            assert await run("SHOW TABLES WHERE name = 't'") == []
+
+    asyncio.run(scenario())
+
+
 def test_a_large_statement_is_planned_anew_if_the_catalog_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -206,5 +226,46 @@ def test_a_large_statement_is_planned_anew_if_the_catalog_has_changed(
             changed.set()
             prepared = await preparing
             assert [column.name for column in prepared.columns or ()] == ["n", "more"]
+
+    asyncio.run(scenario())
+
+
+def test_whom_a_server_is_open_to_is_asked_of_both_its_addresses(tmp_path: Path):
+    def open_to(listen: str, http: str | None) -> list[str]:
+        return Options(tmp_path, listen, http_listen=http).open_to_others
+
+    assert open_to("127.0.0.1:1", "[::1]:2") == []
+    assert open_to("0.0.0.0:1", None) == ["0.0.0.0:1"]
+    assert open_to("localhost:1", "0.0.0.0:2") == ["0.0.0.0:2"]
+    with pytest.raises(InvalidUsage, match="--http takes host:port, not '6876'"):
+        open_to("localhost:1", "6876")
+
+
+def test_a_statement_that_is_nested_too_deeply_is_not_kept(tmp_path: Path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run = Client(coordinator)
+            deep = f"SELECT {'(' * 3000}1{')' * 3000}"
+            raised = []
+            for _ in range(2):
+                with pytest.raises(SqlError, match="nested too deeply") as caught:
+                    await run(deep)
+                raised.append(caught.value)
+            assert raised[0] is not raised[1]
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_stops_stops_what_runs(tmp_path: Path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            asked = asyncio.create_task(
+                Client(coordinator)(
+                    "SHOW TABLES WHERE (SELECT count(*) FROM range(9000000) a, range(9000000) b) > 0"
+                )
+            )
+            while not coordinator.engine._running:
+                await asyncio.sleep(0.01)
+        await asyncio.gather(asked, return_exceptions=True)
 
     asyncio.run(scenario())

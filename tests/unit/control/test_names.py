@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tidemark.control.catalog import CLUSTER, ClusterItem, Item
+from tidemark.control.connections import KafkaTarget, RegistryTarget
 from tidemark.control.coordinator import Coordinator
 from tidemark.control.hierarchy import path_of, path_text, shown
 from tidemark.control.hierarchy_ddl import renamed_sql
@@ -102,6 +103,30 @@ def test_the_first_schema_of_the_path_that_has_it(region: Region):
         assert await do(session, "SHOW TABLES FROM s") == [("lone",), ("made",)]
         assert await do(session, "SHOW TABLES FROM public") == [("t",)]
         assert await read(session, "SELECT * FROM t") == "t"
+
+    region.run(test)
+
+
+def test_a_hint_says_more_than_the_name_that_was_not_found(region: Region):
+    async def test(session: Session) -> None:
+        await do(session, "CREATE TABLE t (a int)", "CREATE DATABASE d", "SET database = d")
+        with pytest.raises(TidemarkError) as raised:
+            await do(session, "SELECT * FROM t")
+        assert raised.value.hint == "did you mean tidemark.public.t?"
+
+    region.run(test)
+
+
+def test_two_that_make_the_same_at_once_if_it_is_not_there(region: Region):
+    async def test(session: Session) -> None:
+        other = Session(session.coordinator, user="other", database="tidemark", options={})
+        for sql, refused in (
+            ("CREATE TABLE IF NOT EXISTS t (a int)", []),
+            ("CREATE TABLE u (a int)", ["42P07"]),
+        ):
+            found = await asyncio.gather(do(session, sql), do(other, sql), return_exceptions=True)
+            assert [each.sqlstate for each in found if isinstance(each, TidemarkError)] == refused
+        await other.close()
 
     region.run(test)
 
@@ -313,6 +338,99 @@ def test_names_of_other_regions(region: Region):
         ):
             await refused(session, sql, "0A000", "data does not cross regions")
         await refused(session, "DROP TABLE a.b.c.d.e", "42601", "too many dotted names")
+
+    region.run(test)
+
+
+def test_a_connection_is_altered_option_by_option(region: Region):
+    async def test(session: Session) -> None:
+        def target() -> KafkaTarget:
+            found = session.coordinator.catalog.find(("tidemark", "s", "Quoted one"))
+            assert found is not None
+            assert isinstance(found.connection, KafkaTarget)
+            return found.connection
+
+        async def said() -> str:
+            ((_, sql),) = await do(session, 'SHOW CREATE CONNECTION s."Quoted one"')
+            return sql
+
+        await do(
+            session,
+            "CREATE SCHEMA s",
+            "CREATE SECRET p AS '1'",
+            "CREATE SECRET s.p AS '2'",
+            "CREATE CONNECTION s.\"Quoted one\" TO KAFKA (BROKER 'a:1', SASL USERNAME = 'it''s',"
+            " SASL PASSWORD = SECRET s.p)",
+            "ALTER CONNECTION s.\"Quoted one\" SET (BROKERS ('b:1', 'c:1'), SASL PASSWORD SECRET p),"
+            " SET (SECURITY PROTOCOL 'SASL_PLAINTEXT')",
+        )
+        assert target().brokers == "b:1,c:1"
+        assert target().secrets == {"sasl.password": "p"}
+        sasl = "SASL USERNAME = 'it''s', SECURITY PROTOCOL = 'SASL_PLAINTEXT'"
+        before = 'CREATE CONNECTION s."Quoted one" TO KAFKA ('
+        assert sorted((await said())[len(before) : -1].split(", ")) == sorted(
+            f"BROKERS = ('b:1', 'c:1'), {sasl}, SASL PASSWORD = SECRET p".split(", ")
+        )
+        assert (await said()).startswith(before)
+
+        # What it no longer needs can go, what it needs now cannot.
+        await do(session, "DROP SECRET s.p")
+        await refused(session, "DROP SECRET p", "2BP01", "other objects depend on it")
+
+        again = session.coordinator.catalog.find(("tidemark", "s", "Quoted one"))
+        await refused(
+            session,
+            'ALTER CONNECTION s."Quoted one" RESET (SASL PASSWORD)',
+            "22023",
+            "SASL_PLAINTEXT needs SASL PASSWORD",
+        )
+        await refused(
+            session, 'ALTER CONNECTION s."Quoted one" RESET (BROKERS)', "42601", "needs BROKER"
+        )
+        await refused(
+            session,
+            "ALTER CONNECTION s.\"Quoted one\" SET (URL 'http://r')",
+            "0A000",
+            'connection "Quoted one" has no option URL',
+        )
+        await refused(
+            session,
+            "ALTER CONNECTION s.\"Quoted one\" SET (SASL PASSWORD 'hunter2')",
+            "22023",
+            "takes a secret, not a text",
+        )
+        await refused(
+            session,
+            "ALTER CONNECTION s.\"Quoted one\" SET (BROKER 'a:1'), RESET (BROKER)",
+            "42601",
+            "BROKER is changed more than once",
+        )
+        assert session.coordinator.catalog.find(("tidemark", "s", "Quoted one")) == again
+
+        await do(
+            session,
+            'ALTER CONNECTION s."Quoted one" RESET (SASL PASSWORD, SASL USERNAME, SECURITY PROTOCOL),'
+            " SET (BROKER = 'd:1')",
+            "DROP SECRET p",
+            'ALTER CONNECTION s."Quoted one" RENAME TO plain',
+            "ALTER CONNECTION IF EXISTS s.nothing SET (BROKER 'a:1')",
+        )
+        ((_, sql),) = await do(session, "SHOW CREATE CONNECTION s.plain")
+        assert sql == "CREATE CONNECTION s.plain TO KAFKA (BROKER = 'd:1')"
+        assert [str(notice.message) for notice in session.notices()] == [
+            'connection "s.nothing" does not exist, skipping'
+        ]
+
+        await do(
+            session,
+            "CREATE CONNECTION r TO CONFLUENT SCHEMA REGISTRY (URL 'http://r:1')",
+            "CREATE SECRET p AS '3'",
+            "ALTER CONNECTION r SET (URL = 'http://r:2', USERNAME = 'u', PASSWORD = SECRET p)",
+            "ALTER CONNECTION r SET (USERNAME = 'v')",
+        )
+        found = session.coordinator.catalog.find(("tidemark", "public", "r"))
+        assert found is not None
+        assert found.connection == RegistryTarget("http://r:2", "v", "p")
 
     region.run(test)
 

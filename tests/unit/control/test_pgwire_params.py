@@ -39,6 +39,7 @@ BINARY = [
     (1700, struct.pack("!HhHH", 0, 0, 0xC000, 0), "NaN"),
     (1700, struct.pack("!HhHH", 0, 0, 0xF000, 0), "-Infinity"),
     (2950, bytes(range(16)), str(UUID(bytes=bytes(range(16))))),
+    (1186, struct.pack("!qii", -1_500_000, 2, -14), "-14 mons 1 day 23:59:58.5"),
 ]
 
 

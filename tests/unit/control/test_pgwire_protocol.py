@@ -78,7 +78,7 @@ def test_startup(server: Running) -> None:
 def test_a_later_minor_version_is_negotiated_down(server: Running) -> None:
     with RawClient(server.port) as raw:
         raw.startup(version=(3 << 16) + 2, user="alice", **{"_pq_.thing": "1"})
-        assert raw.receive() == ("v", struct.pack("!ii", 0, 1) + b"_pq_.thing\0")
+        assert raw.receive() == ("v", struct.pack("!ii", 3 << 16, 1) + b"_pq_.thing\0")
         assert tags(raw.until_ready()).endswith("KZ")
 
 
@@ -211,6 +211,22 @@ def test_what_is_sent_at_once_is_one_transaction(server: Running) -> None:
         messages = raw.until_ready()
         assert tags(messages) == "12C2CEZ"
         assert messages[-1] == ("Z", b"I")
+
+
+def test_after_a_query_that_failed_at_its_end_a_pipeline_is_still_one_transaction(
+    server: Running,
+) -> None:
+    began = server.script.implicit
+    with server.client() as raw:
+        raw.send(query("insert 1; unknown"))
+        assert tags(raw.until_ready()) == "CEZ"
+        assert began == ["begin", "end"]
+        raw.send(parse("insert") + bind() + execute() + FLUSH)
+        raw.until("C")
+        assert began == ["begin", "end", "begin"]
+        raw.send(bind() + execute() + SYNC)
+        assert tags(raw.until_ready()) == "2CZ"
+        assert began == ["begin", "end"] * 2
 
 
 def test_flush_answers_without_a_sync(server: Running) -> None:
@@ -463,6 +479,28 @@ def test_a_statement_that_is_being_cancelled_is_left_to_end(server: Running) -> 
         assert tags(raw.until_ready()) == "TDCZ"
 
 
+def test_a_cancel_that_comes_too_late_is_of_what_follows(server: Running) -> None:
+    with server.client() as raw:
+        assert raw.key is not None
+        raw.send(query("stubborn; insert 1") + query("select 1"))
+        assert server.script.started.wait(PATIENCE)
+        cancel(server, raw.key)
+        assert server.script.stopped.wait(PATIENCE)
+        server.script.let_go.set()
+        messages = raw.until_ready()
+        assert (tags(messages), errors(messages)) == ("CEZ", ["57014"])
+        assert tags(raw.until_ready()) == "TDCZ"
+
+
+def test_a_hang_up_that_comes_too_late_ends_the_session(server: Running) -> None:
+    with server.client() as raw:
+        raw.send(query("stubborn"))
+        assert server.script.started.wait(PATIENCE)
+    assert server.script.stopped.wait(PATIENCE)
+    server.script.let_go.set()
+    server.script.closed.get(timeout=PATIENCE)
+
+
 def test_a_hang_up_while_a_statement_is_being_cancelled(server: Running) -> None:
     with server.client() as raw:
         assert raw.key is not None
@@ -533,23 +571,22 @@ def test_messages_of_no_use_here_are_ignored(server: Running) -> None:
         assert tags(raw.until_ready()) == "TDCZ"
 
 
-class StuckTransport:
-    def set_write_buffer_limits(self, *, high: int) -> None:
-        pass
-
-
-class StuckWriter:
+class StuckTransport(asyncio.Transport):
     """A client that takes nothing until let go."""
 
-    def __init__(self) -> None:
-        self.transport = StuckTransport()
-        self.let_go = asyncio.Event()
+    def __init__(self, wire: Wire):
+        super().__init__()
+        self._wire = wire
+        wire.connection_made(self)
 
-    def write(self, data: bytes) -> None:
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
-    async def drain(self) -> None:
-        await self.let_go.wait()
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._wire.pause_writing()
 
 
 def test_a_client_that_does_not_read_holds_back_the_query() -> None:
@@ -562,14 +599,15 @@ def test_a_client_that_does_not_read_holds_back_the_query() -> None:
                 pulled += 1
                 yield batch
 
-        columns, batch = client.table(a=(TEXT, ["x"]))
-        writer = StuckWriter()
-        wire = Wire(asyncio.StreamReader(), writer)  # type: ignore[arg-type]
+        columns, batch = client.table(a=(TEXT, ["x" * 10_000]))
+        wire = Wire(lambda _: None)
+        StuckTransport(wire)
         sending = asyncio.create_task(stream(wire, Cursor(batches()), data_rows(columns, (0,))))
         for _ in range(100):
             await asyncio.sleep(0)
         before = pulled
-        writer.let_go.set()
+        wire.pause_writing = lambda: None
+        wire.resume_writing()
         sent, _ = await sending
         return [before, pulled, sent]
 

@@ -21,6 +21,7 @@ from tidemark.types import (
     DATE,
     DOUBLE,
     INTEGER,
+    INTERVAL,
     NUMERIC,
     SMALLINT,
     TEXT,
@@ -85,6 +86,11 @@ CASES: list[tuple[SqlType, Any, str]] = [
     (TIMESTAMPTZ, MICROS_2020, "2020-01-01 00:00:00+00"),
     (TIMESTAMPTZ, MICROS_2020 + 500_000, "2020-01-01 00:00:00.5+00"),
     (TIMESTAMPTZ, BC_MICROS + 500_000, "0044-03-15 10:00:00.5+00 BC"),
+    (INTERVAL, Decimal(0), "00:00:00"),
+    (INTERVAL, Decimal("93784.5"), "1 day 02:03:04.5"),
+    (INTERVAL, Decimal("-93784.000001"), "-1 days -02:03:04.000001"),
+    (INTERVAL, Decimal(-60), "-00:01:00"),
+    (INTERVAL, Decimal(172_800), "2 days"),
 ]
 
 
@@ -157,7 +163,7 @@ def test_an_unknown_type_is_refused(wire_format: int) -> None:
     array = pa.array([1])
     convert = text.binaries if wire_format else text.texts
     with pytest.raises(Unsupported) as caught:
-        convert(array, SqlType("interval"))
+        convert(array, SqlType("unknown"))
     assert caught.value.sqlstate == "0A000"
 
 
@@ -194,6 +200,7 @@ ARRAYS: list[tuple[SqlType, str | None, str | None]] = [
     (DATE, '["2024-02-29"]', "{2024-02-29}"),
     (TIMESTAMP, '["2024-02-29 10:00:00.5"]', '{"2024-02-29 10:00:00.5"}'),
     (TIMESTAMPTZ, '["2024-02-29 10:00:00"]', '{"2024-02-29 10:00:00+00"}'),
+    (INTERVAL, '["93784.500000",null]', '{"1 day 02:03:04.5",NULL}'),
     (type_named("bytea"), '["dead"]', '{"\\\\xdead"}'),
 ]
 

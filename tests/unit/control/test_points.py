@@ -25,7 +25,8 @@ from tidemark.control.catalog import CLUSTER, ClusterItem
 from tidemark.control.coordinator import Coordinator
 from tidemark.control.pgwire import Done, Param, Rows
 from tidemark.control.points import point_of
-from tidemark.control.session import Prepared, Session
+from tidemark.control.prepared import Prepared
+from tidemark.control.session import Session
 from tidemark.errors import SqlError, TidemarkError, Unavailable
 from tidemark.persist import PersistClient
 from tidemark.types import BIGINT as BIGINT_
@@ -230,6 +231,31 @@ def test_those_that_come_together_are_asked_together_and_get_their_own(
             found = await asyncio.gather(*(rows_of(s, p, key) for s, p, key in calls))
             assert found == [expected[key] for key in asked]
         assert len(made.here.asked) < 60
+
+    in_a_world(client, tmp_path, test)
+
+
+def test_an_error_of_several_says_to_each_where_in_its_own_statement_it_is(
+    client: PersistClient, tmp_path: Path
+):
+    async def test(made: World) -> None:
+        texts = ("SELECT v FROM t WHERE k = $1", "SELECT   v   FROM   t   WHERE   k = $1")
+        sessions = [made.session() for _ in texts]
+        calls = [
+            (session, await known(session, text, (BIGINT,), "1"))
+            for session, text in zip(sessions, texts, strict=True)
+        ]
+
+        async def dropped(_: object) -> None:
+            raise SqlError('relation "t" was dropped', sqlstate="42P01")
+
+        cluster: Any = made.coordinator.clusters.named(CLUSTER)
+        cluster.look_up = dropped
+        told = await asyncio.gather(
+            *(rows_of(session, prepared, "1") for session, prepared in calls),
+            return_exceptions=True,
+        )
+        assert [getattr(each, "position", None) for each in told] == [15, 21]
 
     in_a_world(client, tmp_path, test)
 

@@ -72,6 +72,8 @@ def test_an_error_is_where_the_mark_is(sql: str):
         ("SELECT zzz FROM t", None),
         ("SELECT orders.amount FROM t AS order_s", "did you mean order_s?"),
         ("SELECT upperr(name) FROM t", "did you mean upper?"),
+        ("SELECT conut(*) FROM t", "did you mean count or cot?"),
+        ("SELECT strng_agg(name, ',') FROM t", "did you mean string_agg?"),
     ],
 )
 def test_a_name_that_is_nearly_right_is_hinted(sql: str, hint: str | None):

@@ -18,7 +18,7 @@ from tidemark.control.coordinator import Coordinator
 from tidemark.control.envelope import Diffs
 from tidemark.control.hierarchy import DATABASE
 from tidemark.control.parse import parse
-from tidemark.control.refresh import Schedule, interval_text, schedule
+from tidemark.control.refresh import Schedule, schedule
 from tidemark.control.subscribe import subscribe
 from tidemark.control.system import RELATIONS
 from tidemark.errors import SqlError, TidemarkError
@@ -86,16 +86,6 @@ def test_what_options_mean(options: str):
 def test_what_is_refused(options: str, says: str):
     with pytest.raises(TidemarkError, match=says):
         asked(options)
-
-
-def test_intervals_are_shown_as_postgres_does():
-    shown = {
-        0: "00:00:00",
-        1_500: "00:00:01.5",
-        86_400_000: "1 day",
-        176_405_000: "2 days 01:00:05",
-    }
-    assert {ms: interval_text(ms) for ms in shown} == shown
 
 
 def test_rounding_down():

@@ -51,6 +51,7 @@ class Scripted:
         self.wanted = Configure((), ())
         self.asked = 0
         self.answer: object = name
+        self.next_life: object = name
         self._cluster = cluster
 
     def start(self, wanted: Configure, after: asyncio.Future | None) -> None:
@@ -66,6 +67,11 @@ class Scripted:
         if isinstance(self.answer, asyncio.Event):
             await self.answer.wait()
         return self.answer
+
+    async def settled(self) -> None:
+        """It was killed, and comes back."""
+        await self.goes()
+        self.answer = self.next_life
 
     async def comes(self) -> None:
         self.is_ready, self.is_away = True, False
@@ -199,6 +205,30 @@ async def test_a_query_whose_replica_dies_is_asked_elsewhere_once_each():
     with pytest.raises(DataError):
         await cluster.peek(PEEK)
     assert r2.asked == 2
+
+
+@in_a_loop
+async def test_a_query_whose_only_replica_dies_is_asked_again_when_it_is_back():
+    cluster = cluster_of("r1")
+    (r1,) = scripted(cluster)
+    await r1.comes()
+    r1.answer = Unavailable("gone")
+    query = asyncio.create_task(cluster.peek(PEEK))
+    while r1.is_ready:
+        await asyncio.sleep(0)
+    assert not query.done()
+    await r1.comes()
+    assert await query == "r1"
+    assert r1.asked == 2
+
+    r1.answer = r1.next_life = Unavailable("gone again")
+    query = asyncio.create_task(cluster.peek(PEEK))
+    while r1.is_ready:
+        await asyncio.sleep(0)
+    await r1.comes()
+    with pytest.raises(Unavailable, match="gone again"):
+        await query
+    assert r1.asked == 4
 
 
 @in_a_loop

@@ -34,15 +34,15 @@ def test_what_a_subscription_maintains_is_kept_while_it_lasts_and_swept_after_a_
     for shard in ("u1", "u2"):
         client.open_writer(shard, schema=pa.schema([("n", pa.int64())])).advance_upper(Frontier(5))
     item = Item("u2", "", "materialized-view", "", shard="u2", plan=plan, depends=("u1",))
-    coordinator._transient["u2"] = item
-    coordinator._hold_at("dataflow-u2", ["u1"], 3)
+    coordinator.transient.items["u2"] = item
+    coordinator.hold_at("dataflow-u2", ["u1"], 3)
     coordinator._sweep()
     assert "dataflow-u2" in client.state("u1").holds
     assert not client.state("u2").is_tombstone
     (spec,) = coordinator._configurations()["quickstart"].dataflows
     assert (spec.id, spec.inputs, spec.output) == ("u2", {"u1": "u1"}, "u2")
     with pytest.raises(AsOfBeforeSince):
-        coordinator._hold_at("dataflow-u3", ["u1"], 2)
+        coordinator.hold_at("dataflow-u3", ["u1"], 2)
     server()._sweep()
     assert "dataflow-u2" not in client.state("u1").holds
     assert client.state("u2").is_tombstone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,7 @@ from structlog.testing import capture_logs
 
 from tidemark.clock import ManualClock
 from tidemark.control.timeline import HEARTBEAT_MS, ReadHolds, Reads, Timeline
-from tidemark.errors import Fenced, SqlError
+from tidemark.errors import Fenced, SqlError, Unavailable
 from tidemark.persist import DIFF, MemBlob, MemConsensus, PersistClient
 from tidemark.storage.tables import Tables, Write
 
@@ -245,6 +246,83 @@ def test_a_stop_amid_writes_is_not_lost() -> None:
             for writer in writers:
                 writer.cancel()
             await asyncio.gather(*writers, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def slow_commits(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Set by the first commit of writes when it begins; what each of them waits for."""
+    begun, go_on = threading.Event(), threading.Event()
+    commit = Tables.commit
+
+    def slow_commit(tables: Tables, writes: list[Write], *, not_before: int = 0) -> int:
+        if writes:
+            begun.set()
+            assert go_on.wait(60)
+        return commit(tables, writes, not_before=not_before)
+
+    monkeypatch.setattr(Tables, "commit", slow_commit)
+    return begun, go_on
+
+
+def test_a_write_is_cancelled_or_happens_and_never_both(
+    shared: PersistClient, slow_commits: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = slow_commits
+
+    async def run() -> None:
+        timeline = opened(shared, "a")
+        timeline.start()
+        first = asyncio.create_task(timeline.write([Write("a", rows(1))]))
+        assert await asyncio.to_thread(begun.wait, 60)
+        second = asyncio.create_task(timeline.write([Write("a", rows(2))]))
+        third = asyncio.create_task(timeline.write([Write("a", rows(3))]))
+        refused = Reads(0, {"a": "a"})
+        fourth = asyncio.create_task(timeline.write([Write("a", rows(4))], reads=refused))
+        await asyncio.sleep(0.01)
+        for task in (first, second):
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert second.cancelled(), "it has only waited"
+        assert not first.done(), "it is under way"
+        begun.clear()
+        go_on.set()
+        time = await first
+        assert time < await third
+        assert contents(shared, "a", await third) == [1, 3]
+        with pytest.raises(SqlError):
+            await fourth
+
+        # Who does not wait for the outcome either is let go.
+        go_on.clear()
+        fifth = asyncio.create_task(timeline.write([Write("a", rows(5))]))
+        assert await asyncio.to_thread(begun.wait, 60)
+        for _ in range(2):
+            fifth.cancel()
+            await asyncio.sleep(0.01)
+        assert fifth.cancelled()
+        go_on.set()
+        await timeline.stop()
+
+    asyncio.run(run())
+
+
+def test_a_stop_leaves_nobody_waiting_for_a_write(
+    shared: PersistClient, slow_commits: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = slow_commits
+
+    async def run() -> None:
+        timeline = opened(shared, "a")
+        timeline.start()
+        write = asyncio.create_task(timeline.write([Write("a", rows(1))]))
+        assert await asyncio.to_thread(begun.wait, 60)
+        threading.Timer(0.05, go_on.set).start()
+        await timeline.stop()
+        async with asyncio.timeout(60):
+            with pytest.raises(Unavailable):
+                await write
 
     asyncio.run(run())
 

@@ -12,7 +12,9 @@ import pytest
 
 from consistency import Append, Read, Transaction, check
 from session_harness import Client, serving
+from tidemark.clock import ManualClock
 from tidemark.control import writes
+from tidemark.control.cursors import Cursors
 from tidemark.errors import SqlError, TidemarkError
 from tidemark.storage.tables import Tables
 
@@ -299,5 +301,69 @@ def test_a_statement_that_reads_first_lets_others_write(
         monkeypatch.setattr(coordinator, "peek", slow)
         assert await one("UPDATE t SET v = 7") == f"UPDATE {2 + writes.ATTEMPTS}"
         assert await two(ALL) == [(k, 7) for k in (1, 2, 11, 12, 13)]
+
+    run(body)
+
+
+def test_a_time_limit_that_is_over_amid_a_commit_does_not_deny_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(one: Client, two: Client) -> None:
+        over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        commit = Tables.commit
+
+        def slow_commit(tables: Tables, batch, *, not_before: int = 0) -> int:
+            if batch:
+                asyncio.run_coroutine_threadsafe(over.wait(), loop).result(60)
+            return commit(tables, batch, not_before=not_before)
+
+        monkeypatch.setattr(Tables, "commit", slow_commit)
+        await one("SET statement_timeout = '10ms'")
+        written = asyncio.create_task(one("INSERT INTO t VALUES (3, 30)"))
+        await asyncio.sleep(0.1)
+        over.set()
+        assert await written == "INSERT 0 1"
+        await one("RESET statement_timeout")
+        assert await two(ALL) == [(1, 10), (2, 20), (3, 30)]
+
+    run(body)
+
+
+def test_now_is_when_the_transaction_began(run: Run) -> None:
+    async def body(one: Client, two: Client) -> None:
+        clock = one.session.coordinator.clock
+        assert isinstance(clock, ManualClock)
+        before = await two("SELECT now(), current_timestamp")
+        await one("BEGIN")
+        clock.advance(1_000)
+        began = await one("SELECT now(), current_timestamp")
+        assert began == before
+        clock.advance(1_000)
+        assert await one("SELECT now(), current_timestamp") == began
+        assert await two("SELECT now(), current_timestamp") != began
+        await one("COMMIT")
+        assert await one("SELECT now(), current_timestamp") != began
+
+    run(body)
+
+
+def test_what_it_reads_at_is_let_go_even_if_a_cursor_cannot_be_closed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(one: Client, two: Client) -> None:
+        holds = one.session.coordinator.holds
+        await one("BEGIN")
+        await one(ALL)
+        assert holds.least() is not None
+
+        async def cancelled(_: object, *, committed: bool) -> None:
+            raise asyncio.CancelledError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Cursors, "end_transaction", cancelled)
+            with pytest.raises(asyncio.CancelledError):
+                await one("ROLLBACK")
+        assert holds.least() is None
 
     run(body)

@@ -92,6 +92,28 @@ def test_a_capture_is_of_one_moment(open_consensus: Open):
         writing.result()
 
 
+def test_of_many_at_once_each_wins_or_loses_by_itself(open_consensus: Open):
+    one, two = open_consensus(), open_consensus()
+    assert two.compare_and_set("taken", Versioned(0, b"first"))
+    many = [(f"k{n}", Versioned(0, b"%d" % n)) for n in range(600)]  # More than one round.
+    done = one.compare_and_set_all(
+        [
+            *many,
+            ("taken", Versioned(0, b"late")),
+            ("gap", Versioned(1, b"")),
+            ("taken", Versioned(1, b"next")),
+        ]
+    )
+    assert done == [True] * 600 + [False, False, True]
+    assert [two.head(key) for key, _ in many] == [version for _, version in many]
+    assert two.scan("taken") == [Versioned(0, b"first"), Versioned(1, b"next")]
+    assert two.head("gap") is None
+    assert one.compare_and_set_all([]) == []
+    with pytest.raises(InvalidUsage):
+        one.compare_and_set_all([("z", Versioned(0, b"")), ("k", Versioned(-1, b""))])
+    assert two.head("z") is None, "one that cannot be stops all before anything is done"
+
+
 def test_contract(open_consensus: Open):
     one, two = open_consensus(), open_consensus()
     versions = [Versioned(n, f"v{n}".encode()) for n in range(5)]

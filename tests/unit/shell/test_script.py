@@ -26,6 +26,7 @@ def read(text: str) -> list[Statement | Command]:
         ("\\d t\nSELECT 1", [Command("d", "t"), Statement("SELECT 1")]),
         ("SELECT 1 \\watch 2\n", [Command("watch", "2", "SELECT 1")]),
         ("-- nothing\n;;", []),
+        ("\\dt;\n\\d\tt ;\n/* only\n; */", [Command("dt", ""), Command("d", "t")]),
         ('SELECT "a;b" FROM t;', [Statement('SELECT "a;b" FROM t')]),
     ],
 )
@@ -36,9 +37,12 @@ def test_statements_and_commands(text: str, items: list[Statement | Command] | N
 
 
 def test_when_enter_runs_it():
-    for text in ("", "  ", "SELECT 1;", "\\d", "SELECT 1 \\g"):
+    for text in ("", "  ", "SELECT 1;", "\\d", "SELECT 1 \\g", "SELECT 1; -- one", "SELECT 1;;"):
         assert is_complete(text), text
     for text in ("SELECT 1", "SELECT ';", "SELECT 1 /* ;", 'SELECT ";"', "SELECT 1 -- ;"):
+        assert not is_complete(text), text
+    # What would be left behind without a word.
+    for text in ("DELETE FROM t; INSERT INTO t", "\\d t\nSELECT 1", "SELECT 1; /* "):
         assert not is_complete(text), text
 
 
@@ -83,8 +87,14 @@ def test_completion(text: str, first: list[str]):
 
 
 def test_progress_is_asked_for():
-    assert with_progress("SUBSCRIBE t") == "SUBSCRIBE t WITH (PROGRESS = true)"
+    assert with_progress("SUBSCRIBE t") == "SUBSCRIBE t\nWITH (PROGRESS = true)"
     ended = "SUBSCRIBE (SELECT f(x) FROM t) AS OF 3 WITH (SNAPSHOT = false)"
     assert with_progress(ended) == f"{ended[:-1]}, PROGRESS = true)"
     with pytest.raises(InvalidUsage):
         with_progress("SUBSCRIBE t WITH (PROGRESS)")
+
+
+def test_progress_is_asked_for_beside_comments():
+    assert with_progress("SUBSCRIBE t -- now").endswith("-- now\nWITH (PROGRESS = true)")
+    ended = "SUBSCRIBE t WITH (SNAPSHOT) -- now (1)\n /* and (2) */"
+    assert with_progress(ended) == ended.replace("SNAPSHOT", "SNAPSHOT, PROGRESS = true")

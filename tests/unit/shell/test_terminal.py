@@ -33,7 +33,7 @@ def terminal(port: int, tmp_path: Path) -> Iterator[Terminal]:
     opened = Terminal(port, tmp_path)
     opened.prompt()
     yield opened
-    opened.child.close(force=True)
+    opened.close()
 
 
 def test_statements_errors_and_transactions(terminal: Terminal):
@@ -66,6 +66,10 @@ def test_what_there_is(terminal: Terminal):
     assert re.search(r"price +\| numeric\(10,2\)", shown)
     assert "WHERE price < 2" in terminal.run(r"\d cheap")
     assert 'relation "nope" does not exist' in terminal.run(r"\d nope")
+    terminal.run("CREATE CONNECTION broker TO KAFKA (BROKER 'localhost:1');")
+    shown = terminal.run(r"\d broker")
+    assert 'Connection "public.broker"\nDefinition:\n    CREATE CONNECTION broker TO KAFKA' in shown
+    terminal.run("DROP CONNECTION broker;")
     assert "public" in terminal.run(r"\dn")
     assert "tidemark" in terminal.run(r"\l")
     assert "tidemark" in terminal.run(r"\du")
@@ -105,8 +109,12 @@ def test_a_subscription_is_a_table_that_changes(terminal: Terminal, port: int):
         terminal.expect("before")
         db.execute("UPDATE moving SET v = 'after' WHERE k = 1")
         terminal.expect("after")
-        shown = terminal.expect("1 row, as of [0-9]+")
+        shown = terminal.expect(r"1 row, as of \d{4}-\d\d-\d\d [0-9:.]+ UTC \([0-9]+\)")
         assert "before" not in shown
+        terminal.child.sendintr()
+        terminal.prompt()
+        terminal.child.sendline("/* again */ SUBSCRIBE moving -- until I\n ;")
+        terminal.expect("after")
         terminal.child.sendintr()
         terminal.prompt()
         assert "after" in terminal.run("SELECT v FROM moving WHERE k = 1;")
@@ -138,7 +146,9 @@ def test_settings_of_the_session(terminal: Terminal, tmp_path: Path):
     terminal.run("CREATE TABLE copied (name text, price numeric(10,2), n int);")
     loaded = terminal.run(rf"\copy copied from '{tmp_path / 'fruits.csv'}' csv header")
     assert "COPY 2" in loaded
-    terminal.child.sendline(r"\q")
+    assert "apple,1.50,3" in terminal.run(r"\copy fruits to stdout csv")
+    assert r"\watch [SECONDS]" in terminal.run("help")
+    terminal.child.sendline("quit")
     terminal.child.expect(pexpect.EOF)
 
 
@@ -152,7 +162,7 @@ def test_a_server_that_goes_away(tmp_path: Path):
         terminal.expect("tidemark serve")
         terminal.expect("not connected")
     finally:
-        terminal.child.close(force=True)
+        terminal.close()
 
 
 def test_a_password_is_asked_for(tmp_path: Path):
@@ -167,7 +177,7 @@ def test_a_password_is_asked_for(tmp_path: Path):
             terminal.prompt()
             assert "quickstart" in terminal.run("SHOW cluster;")
         finally:
-            terminal.child.close(force=True)
+            terminal.close()
         done = run(port, "-c", "SHOW cluster")
         assert done.returncode == 2
         assert "password" in done.stderr

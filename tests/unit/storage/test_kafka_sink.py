@@ -13,12 +13,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemark.errors import DataError, InvalidUsage
+from tidemark.clock import ManualClock
+from tidemark.errors import DataError, InvalidUsage, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
 from tidemark.persist.updates import DIFF, ERR, TIME
 from tidemark.storage.kafka import messages as making
+from tidemark.storage.kafka import sink as sending
+from tidemark.storage.kafka.broker import TopicLost
 from tidemark.storage.kafka.messages import AT, CLASH, KEY, VALUE, Messages, Place
+from tidemark.storage.kafka.sink import Progress
 from tidemark.storage.kafka.spec import KafkaConnection, KafkaSink
 from tidemark.types import (
     BIGINT,
@@ -241,3 +245,42 @@ def test_a_sink_that_contradicts_itself_is_refused() -> None:
         with pytest.raises(InvalidUsage):
             sink(**wrong).check()
     sink().check()
+
+
+class LateBroker:
+    """Does not know the topic for some answers."""
+
+    def __init__(self, late: int):
+        self.late = late
+
+    def topic_id(self) -> str:
+        self.late -= 1
+        if self.late >= 0:
+            raise TopicLost("no such topic")
+        return "id"
+
+
+FRESH, SENT = Progress(1, 5), Progress(1, 9, topic="id")
+
+
+@pytest.mark.parametrize(
+    ("late", "progress", "outcome"),
+    [
+        (0, FRESH, "id"),
+        (2, FRESH, "id"),
+        (9, FRESH, Unavailable),
+        (0, SENT, "id"),
+        (1, SENT, DataError),
+    ],
+)
+def test_a_topic_that_was_just_made_is_waited_for_and_one_that_was_sent_to_is_lost(
+    late: int, progress: Progress, outcome: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "SYSTEM_CLOCK", ManualClock(0))
+    topics = sending._Topics(sink())
+    monkeypatch.setattr(topics, "_broker", LateBroker(late))
+    if isinstance(outcome, str):
+        assert topics._checked(progress) == outcome
+    else:
+        with pytest.raises(outcome):
+            topics._checked(progress)

@@ -28,6 +28,16 @@ from tidemark.compute.functions.resolve import (
     call,
     call_by_name,
     overload_of,
+    unknown,
 )
 
-__all__ = ["FUNCTIONS", "Overload", "at_time_zone", "call", "call_by_name", "cast", "overload_of"]
+__all__ = [
+    "FUNCTIONS",
+    "Overload",
+    "at_time_zone",
+    "call",
+    "call_by_name",
+    "cast",
+    "overload_of",
+    "unknown",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemark.compute.casts import Failure
 from tidemark.compute.functions.numbers import write_negate
 from tidemark.compute.functions.overload import Overload, Table, same
-from tidemark.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TEXT
+from tidemark.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TEXT, numeric
 
 _REVERSED_BYTES = "concat(translate(hex({0}), '0123456789ABCDEF', 'FEDCBA9876543210'), 'G')"
 """G is greater than any digit: what goes on comes before what ends."""
@@ -41,6 +41,7 @@ LOGIC: Table = {
         Overload("date", INTEGER, "(- unix_date({0}))"),
         Overload("timestamp", BIGINT, "(- unix_micros(CAST({0} AS TIMESTAMP)))"),
         Overload("timestamptz", BIGINT, "(- unix_micros({0}))"),
+        Overload("interval", numeric(20, 6), "(- {0})"),
         Overload("text", TEXT, _REVERSED_BYTES),
         Overload("bytea", TEXT, _REVERSED_BYTES),
     ),

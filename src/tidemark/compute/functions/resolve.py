@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from tidemark.compute.arrays import array_text
@@ -18,7 +19,7 @@ from tidemark.compute.functions.overload import Args, Overload, Table
 from tidemark.compute.functions.patterns import PATTERNS
 from tidemark.compute.functions.text import TEXTS
 from tidemark.compute.functions.time import TIMES
-from tidemark.compute.intervals import INTERVAL
+from tidemark.compute.intervals import kept
 from tidemark.compute.literals import UNKNOWN, elements_of
 from tidemark.compute.moments import extracted, interval_arithmetic, interval_seconds
 from tidemark.errors import SqlError, Unsupported
@@ -26,6 +27,7 @@ from tidemark.types import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
+    INTERVAL,
     JSONB,
     NUMERIC,
     TEXT,
@@ -61,16 +63,24 @@ _BY_THEMSELVES = ("||", "like", "ilike", "~", "~*", "->", "->>", "?", "<<", ">>"
 """Operators beside which a quoted literal does not take the other side's type."""
 
 
-def call_by_name(name: str, args: Args) -> Expr:
-    """A call that somebody has written; what has no plain name is not for users."""
+def call_by_name(name: str, args: Args, beside: Iterable[str] = ()) -> Expr:
+    """A call that somebody has written; what has no plain name is not for users.
+
+    `beside` are names of functions that are not called like this, as aggregates are.
+    """
     if not name.isidentifier():
-        raise _unknown(name, _signature(f'"{name}"', args))
-    return call(name, args)
+        raise unknown(name, _signature(f'"{name}"', args))
+    try:
+        return call(name, args)
+    except Unsupported as error:
+        if error.sqlstate != "42883":
+            raise
+        raise unknown(name, _signature(name, args), beside) from None
 
 
-def _unknown(name: str, signature: str) -> Unsupported:
+def unknown(name: str, signature: str, beside: Iterable[str] = ()) -> Unsupported:
     known = sorted(key for key in [*FUNCTIONS, *ALIASES] if key.isidentifier())
-    if close := get_close_matches(name, known, n=3, cutoff=0.75):
+    if close := get_close_matches(name, [*known, *beside], n=3, cutoff=0.75):
         hint = f"did you mean {' or '.join(close)}?"
     else:
         hint = f"it is none of the functions that Tidemark maintains: {', '.join(known)}"
@@ -87,6 +97,8 @@ def call(fn: str, args: Args) -> Expr:
         made = interval_arithmetic(fn, args, call)
         if made is not None:
             return made
+    if fn not in _OF_MONTHS:
+        args = tuple(kept(arg) if arg.type == INTERVAL else arg for arg in args)
     match fn:
         case "case":
             return _case(args)
@@ -137,10 +149,12 @@ def call(fn: str, args: Args) -> Expr:
             f"{fn} of {what} is not supported", hint="compare parts of it, or its text"
         )
     if fn in _COMPARED and any(arg.type == INTERVAL for arg in args):
+        if any(arg.type not in (INTERVAL, UNKNOWN) for arg in args):
+            raise _no_such_function(fn, args)
         return call(fn, tuple(interval_seconds(arg, call) for arg in args))
     name = ALIASES.get(fn, fn)
     if name not in FUNCTIONS:
-        raise _unknown(fn, _signature(fn, args))
+        raise unknown(fn, _signature(fn, args))
     found = min(
         (
             (cost, index)
@@ -370,6 +384,9 @@ def _containment(fn: str, args: Args) -> Expr:
         )
     return call("array &&" if fn == "&&" else "array @>", args[::-1] if fn == "<@" else args)
 
+
+_OF_MONTHS = (*_COMPARED, "extract", "date_part")
+"""What an interval of months can be asked, which is no value."""
 
 _ORDERED = ("<", "<=", ">", ">=", "greatest", "least")
 _SHORT = {"double": "double precision", "timestamptz": "timestamp with time zone"}

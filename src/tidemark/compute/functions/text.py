@@ -113,7 +113,14 @@ def _write_encode(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
 
 
 def _write_decode(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
-    return f"try_to_binary({texts[0]}, '{_encoding(args)}')"
+    text, encoding = texts[0], _encoding(args)
+    if encoding == "base64":
+        text = f"regexp_replace({text}, '[ \\\\t\\\\r\\\\n]', '')"
+    # Spark fills up what is cut off in the middle.
+    whole = 2 if encoding == "hex" else 4
+    return (
+        f"CASE WHEN char_length({text}) % {whole} = 0 THEN try_to_binary({text}, '{encoding}') END"
+    )
 
 
 TEXTS: Table = {

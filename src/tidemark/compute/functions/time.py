@@ -9,7 +9,7 @@ from tidemark.compute.expr import Lit
 from tidemark.compute.functions.overload import Args, Overload, Table
 from tidemark.compute.literals import quoted
 from tidemark.errors import InvalidUsage, SqlError, Unsupported
-from tidemark.types import BIGINT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ, SqlType, numeric
+from tidemark.types import BIGINT, BOOLEAN, DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, SqlType, numeric
 
 _EXTRACTS: dict[str, tuple[str, SqlType]] = {
     "year": ("extract(YEAR FROM {1})", numeric(10, 0)),
@@ -116,7 +116,11 @@ def _write_date_trunc(texts: tuple[str, ...], args: Args, type_: SqlType) -> str
 _MOMENT_RANGE = Failure(
     "coalesce(extract(YEAR FROM {v}) NOT BETWEEN 1 AND 9999, true)", "'timestamp out of range'"
 )
-_LATER = "({0} + make_ym_interval(0, {1}) + make_dt_interval(0, 0, 0, CAST({2} AS DECIMAL(18,6))))"
+_LATER = (
+    "({0} + CASE WHEN {1} BETWEEN -240000 AND 240000 THEN make_ym_interval(0, {1}) END"
+    " + make_dt_interval(0, 0, 0, try_cast({2} AS DECIMAL(18,6))))"
+)
+"""Null where Spark would fail: what is that long leads out of the years from 1 to 9999."""
 _EPOCH_MICROS = "unix_micros({0})"
 _FLOOR_MILLIS = "(({x} - pmod({x}, 1000L)) div 1000L)"
 
@@ -158,6 +162,8 @@ def _write_of_local(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
     )
 
 
+_LONG = Failure("{v} IS NULL", "'interval out of range'")
+
 TIMES: Table = {
     "extract": (
         Overload("text timestamp", _extract_type, _write_extract),
@@ -169,6 +175,10 @@ TIMES: Table = {
         Overload("timestamptz integer exact", TIMESTAMPTZ, _LATER, (_MOMENT_RANGE,)),
         Overload("timestamp integer exact", TIMESTAMP, _LATER, (_MOMENT_RANGE,)),
     ),
+    # An interval from its seconds, and back.
+    "interval of": (Overload("exact", INTERVAL, "try_cast({0} AS DECIMAL(20,6))", (_LONG,)),),
+    "seconds of": (Overload("interval", numeric(20, 6), "{0}"),),
+    "justify_hours": (Overload("interval", INTERVAL, "{0}"),),
     "floor milliseconds": (Overload("timestamptz", BIGINT, _FLOOR_MILLIS.format(x=_EPOCH_MICROS)),),
     "ceil milliseconds": (
         Overload("timestamptz", BIGINT, f"(- {_FLOOR_MILLIS.format(x=f'(- {_EPOCH_MICROS})')})"),

@@ -87,6 +87,32 @@ class TidemarkSql(Materialize):
                 self._retreat(start)
             return super()._parse_type(parse_interval, fallback_to_identifier)
 
+        def _parse_primary(self) -> exp.Expr | None:
+            """Quoted texts on lines of their own are one; sqlglot's own concatenates them."""
+            start = self._index
+            found = super()._parse_primary()
+            if not isinstance(found, exp.Concat):
+                return found
+            texts = self._tokens[start : self._index]
+            for before, after in itertools.pairwise(texts):
+                if "\n" not in self.sql[before.end + 1 : after.start]:
+                    self.raise_error("Unexpected token", after)
+            return self.expression(
+                exp.Literal.string("".join(each.name for each in found.expressions)), texts[0]
+            )
+
+        def _parse_in(self, this: exp.Expr | None, alias: bool = False) -> exp.In:
+            if self._match_pair(TokenType.L_PAREN, TokenType.R_PAREN, advance=False):
+                self.raise_error("Unexpected token", self._next)
+            return super()._parse_in(this, alias)
+
+        def _parse_alias(self, this: exp.Expr | None, explicit: bool = False) -> exp.Expr | None:
+            """After AS any word is a name; sqlglot's own stops at SELECT."""
+            if not self._match_pair(TokenType.ALIAS, TokenType.SELECT):
+                return super()._parse_alias(this, explicit)
+            alias = exp.Identifier(this=self._prev.text, quoted=False)
+            return self.expression(exp.Alias(this=this, alias=alias))
+
         def _interval_field(self) -> exp.Var | None:
             if self._curr is None or self._curr.text.upper() not in _INTERVAL_FIELDS:
                 return None
@@ -170,7 +196,7 @@ def hint_of(name: str, known: Iterable[str], shown: Mapping[str, str] | None = N
 
 def parse_tokens(tokens: Sequence[Token], sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
     """One query, or one expression, out of the tokens of `sql`."""
-    _check_commas(tokens, sql)
+    _check_lists(tokens, sql)
     try:
         parser = dialect.parser(error_level=ErrorLevel.IMMEDIATE)
         trees = [tree for tree in parser.parse(list(tokens), sql) if tree is not None]
@@ -181,16 +207,29 @@ def parse_tokens(tokens: Sequence[Token], sql: str, dialect: Dialect = DIALECT) 
     return trees[0]
 
 
-def _check_commas(tokens: Sequence[Token], sql: str) -> None:
-    """sqlglot does not mind a comma after which nothing comes."""
-    for comma, following in itertools.pairwise([*tokens, None]):
-        if comma is None or comma.token_type is not TokenType.COMMA:
-            continue
+_CLOSERS = (TokenType.FROM, TokenType.R_PAREN, TokenType.R_BRACKET)
+_LISTS = (TokenType.GROUP_BY, TokenType.PARTITION_BY)
+_OPENERS = (
+    *(TokenType.SELECT, TokenType.DISTINCT, TokenType.ORDER_BY, *_LISTS),
+    *(TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.COMMA),
+)
+_CLAUSES = (TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT)
+
+
+def _check_lists(tokens: Sequence[Token], sql: str) -> None:
+    """sqlglot does not mind a comma with nothing before or after it, nor an empty GROUP BY."""
+    for token, following in itertools.pairwise([*tokens, None]):
+        kind = token and token.token_type
         if following is None:
-            raise SqlError("syntax error at end of input").at(comma.end + 1)
-        if following.token_type in (TokenType.FROM, TokenType.R_PAREN, TokenType.R_BRACKET):
-            near = sql[following.start : following.end + 1]
-            raise SqlError(f'syntax error at or near "{near}"').at(following.start)
+            if token is not None and kind in (TokenType.COMMA, *_LISTS):
+                raise SqlError("syntax error at end of input").at(token.end + 1)
+        elif (
+            (kind is TokenType.COMMA and following.token_type in _CLOSERS)
+            or (kind in _LISTS and following.token_type in (*_CLOSERS, *_CLAUSES))
+            or (kind in _OPENERS and following.token_type is TokenType.COMMA)
+        ):
+            word = sql[following.start : following.end + 1].split()[0]
+            raise SqlError(f'syntax error at or near "{word}"').at(following.start)
 
 
 def parse_query(sql: str, dialect: Dialect = DIALECT) -> exp.Expr:
@@ -243,6 +282,7 @@ _TYPE_NAMES = {
     exp.DType.DATE: "date",
     exp.DType.TIMESTAMP: "timestamp",
     exp.DType.TIMESTAMPTZ: "timestamptz",
+    exp.DType.INTERVAL: "interval",
 }
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from tidemark.compute.aggregates import aggregate, composed, is_aggregate
+from tidemark.compute.aggregates import AGGREGATES, aggregate, composed, is_aggregate
 from tidemark.compute.casts import settled
 from tidemark.compute.expr import Col, Expr, Lit
-from tidemark.compute.functions import at_time_zone, call, call_by_name, cast
-from tidemark.compute.intervals import INTERVAL, read_interval
+from tidemark.compute.functions import at_time_zone, call, call_by_name, cast, unknown
+from tidemark.compute.intervals import cut_off, read_interval
 from tidemark.compute.literals import UNKNOWN, elements_of, number_literal, typed
 from tidemark.compute.plan import Aggregate, Order
 from tidemark.compute.regex import similar_pattern
@@ -34,7 +34,7 @@ from tidemark.compute.sql.temporal import (
 )
 from tidemark.compute.sql.windows import WindowCall
 from tidemark.errors import SqlError, TidemarkError, Unsupported
-from tidemark.types import BOOLEAN, DOUBLE, INTEGER, JSONB, TEXT, array_of
+from tidemark.types import BOOLEAN, DOUBLE, INTEGER, INTERVAL, JSONB, TEXT, array_of
 
 _BINARY: dict[type[exp.Expr], str] = {
     exp.Add: "+",
@@ -95,6 +95,9 @@ SESSION_FUNCTIONS = frozenset(
     "version current_user session_user user current_role current_catalog current_schema"
     " current_database pg_backend_pid".split()
 )
+_CALLED_OTHERWISE = sorted({*AGGREGATES, *WINDOW_FUNCTIONS} - {"array"})
+"""Functions with calls of their own, that a name which is none may have been meant for."""
+
 _NO_PARENTHESES = (CLOCK_FUNCTIONS - {"mz_now", "now", "random"}) | (
     SESSION_FUNCTIONS - {"version", "current_database", "pg_backend_pid"}
 )
@@ -242,18 +245,23 @@ class Expressions:
         if isinstance(unit, exp.IntervalSpan):
             if unit.expression is None or not any(sign in node.name for sign in "-:"):
                 raise Unsupported(f"INTERVAL '{node.name}' {unit.sql()} is not supported")
+            return cut_off(read_interval(node.name), unit.expression.name)
+        if unit is None:
             return read_interval(node.name)
-        return read_interval(node.name, unit.name if unit is not None else None)
+        return cut_off(read_interval(node.name, unit.name), unit.name)
 
     def _cast_to_interval(self, node: exp.Cast) -> Expr:
+        sql_type(node.args["to"])  # Refuses `interval(3)`.
         text = self.plan(node.this)
         if isinstance(text, Lit) and text.type in (UNKNOWN, TEXT, INTERVAL):
             if text.type == INTERVAL or text.value is None:
                 return Lit(text.value, INTERVAL)
             return read_interval(text.value)
+        if text.type == INTERVAL:
+            return text
         raise Unsupported(
             f"cannot cast type {text.type} to interval",
-            hint="intervals must be constants, e.g. interval '1 day'",
+            hint="of a text only if it is a constant: interval '1 day'; of numbers: n * interval '1 second'",
         )
 
     def _cast(self, node: exp.Expr) -> Expr:
@@ -263,8 +271,8 @@ class Expressions:
             limit = number_literal(to.expressions[0].name)
             return call("left", (cast(self.plan(node.this), TEXT), limit))
         type_ = sql_type(to)
-        if isinstance(node.this, exp.Literal) and not node.this.is_string and type_ == DOUBLE:
-            return typed(node.this.name, DOUBLE)  # 1e300 is a double, but no numeric
+        if type_ == DOUBLE and (number := number_text(node.this)) is not None:
+            return typed(number, DOUBLE)  # 1e300 is a double, but no numeric
         if isinstance(node.this, exp.Array) and not node.this.expressions and type_.element:
             return cast(Lit("{}", UNKNOWN), type_)
         return cast(self.plan(node.this), type_)
@@ -441,7 +449,10 @@ class Expressions:
                 return self.plan(collected(node.expressions[0]))
             if name in CLOCK_FUNCTIONS or name in SESSION_FUNCTIONS:
                 return self._constant_function(name)
-            return call_by_name(name, tuple(self.plan(arg) for arg in node.expressions))
+            if any(isinstance(arg, exp.Star) for arg in node.expressions):
+                raise unknown(name, f"{name}(*)", _CALLED_OTHERWISE)
+            args = tuple(self.plan(arg) for arg in node.expressions)
+            return call_by_name(name, args, _CALLED_OTHERWISE)
         except SqlError as error:
             raise error.at(start_of(node)) from None
 
@@ -605,3 +616,13 @@ def _with_backslashes(pattern: Expr, escape: Expr) -> Expr:
         else:
             out += "\\\\" if character == "\\" else character
     return Lit(out, UNKNOWN)
+
+
+def number_text(node: exp.Expr) -> str | None:
+    """What a plain number says, with its sign."""
+    match node:
+        case exp.Literal(is_string=False):
+            return node.name
+        case exp.Neg(this=exp.Literal(is_string=False) as literal):
+            return f"-{literal.name}"
+    return None

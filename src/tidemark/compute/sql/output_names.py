@@ -68,13 +68,13 @@ def _figured(node: exp.Expr) -> tuple[str, bool]:
             return "timezone", True
         case exp.Substring():
             return "substring", True
+        case exp.Overlay():
+            return "overlay", True
         case exp.StrPosition():
             return "position", True
         case exp.Trim():
             position = node.args.get("position") or ""
             return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(position, "btrim"), True
-        case exp.Boolean():
-            return "bool", False
         case exp.Interval():
             return "interval", False
         case exp.Cast(this=inner):

@@ -80,12 +80,14 @@ def plan_over(node: exp.Window, outer: Expressions, named: Mapping[str, exp.Wind
         planned = _aggregate(name, nodes, where, inner)
 
         def of(agg: Aggregate) -> Expr:
+            made = composed(agg, of)
+            if made is not None:
+                return made
+            if agg.fn == "avg":
+                return _average(agg, column)
             return column(agg.fn, agg.args, agg.type)
 
-        if planned.fn == "avg":
-            return _average(planned, column)
-        made = composed(planned, of)
-        return made if made is not None else of(planned)
+        return of(planned)
     if name not in FUNCTIONS:
         raise SqlError(
             f"OVER specified, but {name} is not a window function nor an aggregate function",

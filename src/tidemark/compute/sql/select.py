@@ -71,15 +71,17 @@ def plan_query(
     session: Mapping[str, Lit] | None = None,
     view: bool = False,
     names: tuple[str, ...] = (),
+    settle: bool = True,
 ) -> Plan:
     """The plan of a query.
 
     `params` are the values of $1, $2, ...; `session` those of functions like `now()` and
     `version()` that are constant within one query (none in a view). As a `view`, an ORDER BY
     without a limit is ignored, and column names must differ. `names` renames the first columns.
+    Unless it is to `settle`, bare literals in its select list have no type yet.
     """
     context = Context(resolver, _nested, params, {} if view else session or {})
-    plan = _query(context, tree, root=not view)
+    plan = _query(context, tree, root=not view, settle=settle)
     plan = renamed(plan, names)
     if view:
         check_distinct_names(plan)

@@ -2,6 +2,7 @@
 // What goes wrong is a Failure, with SQL's own words; `status` is HTTP's, 0 if nobody answered.
 
 const SAVED = "tidemark.user";
+const NO_ANSWER = "The server does not answer.";
 const APPLICATION = "tidemark_console"; // The server does not keep its looks at the catalog.
 
 export class Failure extends Error {
@@ -80,9 +81,15 @@ async function request(queries, who) {
       body: JSON.stringify({ queries: listed }),
     });
   } catch {
-    throw new Failure({ message: "The server does not answer.", code: "08006" }, 0);
+    throw new Failure({ message: NO_ANSWER, code: "08006" }, 0);
   }
-  const body = await response.json();
+  let body;
+  try {
+    body = await response.json();
+  } catch {
+    const message = `What answers is not the server (HTTP ${response.status}): is there a proxy in between?`;
+    throw new Failure({ message, code: "08006" }, response.status);
+  }
   if (body.error) throw new Failure(body.error, response.status);
   const failed = body.results.find((result) => result.error);
   if (failed) throw new Failure(failed.error);
@@ -102,12 +109,14 @@ export class Conversation {
       this.failed = reject;
     });
     this.opened.catch(() => {}); // Whoever runs a statement hears it.
+    let wasOpen = false;
     this.socket.onopen = () => {
+      wasOpen = true;
       const options = { application_name: "tidemark_console_shell" };
       this.socket.send(JSON.stringify({ ...signedIn(), options }));
     };
     this.socket.onmessage = ({ data }) => this.take(JSON.parse(data));
-    this.socket.onclose = () => this.end(new Failure({ message: "The session has ended.", code: "08006" }, 0));
+    this.socket.onclose = () => this.end(new Failure({ message: wasOpen ? "The session has ended." : NO_ANSWER, code: "08006" }, 0));
   }
 
   get isOpen() {

@@ -1,6 +1,7 @@
 // Clusters: which replicas there are, whether they live, what they cost, and Spark's own pages.
 import { html } from "/console/vendor/preact.js";
 import * as format from "/console/format.js";
+import { givingReplica } from "/console/model.js";
 import { Empty, ObjectLink, Status, Table } from "/console/parts.js";
 
 const COLUMNS = (world) => [
@@ -31,7 +32,7 @@ export function Clusters({ world }) {
       return html`<section class="card" key=${cluster.id} aria-labelledby=${`cluster-${cluster.id}`}>
         <div class="head"><h2 id=${`cluster-${cluster.id}`}>${cluster.name}</h2><p class="dim">${format.plural(replicas.length, "replica")}, ${format.plural(objects.length, "object")}</p></div>
         <${Table} label=${`Replicas of ${cluster.name}`} columns=${COLUMNS(world)} rows=${replicas} id=${(replica) => replica.id}
-          empty="It has no replicas, so nothing on it runs. ALTER CLUSTER … SET (REPLICATION FACTOR 1) gives it one." />
+          empty=${`It has no replicas, so nothing on it runs. ${givingReplica(cluster.name)} gives it one.`} />
         ${replicas.filter((replica) => replica.error).map((replica) => html`<p class="problem-line"><b>${replica.name}</b> ${replica.error}</p>`)}
         ${objects.length
           ? html`<p class="keeps"><span class="dim">It keeps</span> ${objects.map((object) => html`<span class="chip" key=${object.id}><${ObjectLink} object=${object} /> <span class="dim">${object.kind}</span></span>`)}</p>`

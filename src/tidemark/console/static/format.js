@@ -1,4 +1,13 @@
-// Values as people read them. Frontiers are milliseconds since 1970; all times are shown in UTC.
+// Values as people read them. Frontiers are milliseconds since 1970; all times are shown in UTC, with
+// their day if that is not today.
+
+export const NUMERIC = new Set([20, 21, 23, 26, 700, 701, 1700]); // Types, by their oids.
+
+// Good enough to sort by, not to show; NaN is the largest, as in SQL.
+export function orderOf(text) {
+  const number = Number(text);
+  return Number.isNaN(number) ? Infinity : number;
+}
 
 const COUNT = new Intl.NumberFormat("en");
 
@@ -29,7 +38,8 @@ export function bytes(value) {
 export function frontier(time) {
   if (time === null || time === undefined) return "ended";
   if (time < 1e11) return String(time); // A counter, not a clock.
-  return new Date(time).toISOString().slice(11, 23);
+  const isToday = moment(time).slice(0, 10) === moment(Date.now()).slice(0, 10);
+  return isToday ? new Date(time).toISOString().slice(11, 23) : moment(time);
 }
 
 export const moment = (time) => new Date(time).toISOString().replace("T", " ").slice(0, 19);
@@ -45,4 +55,13 @@ export function rate(value) {
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-export const quoted = (name) => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`);
+// SQL's own words.
+export const WORDS = new Set(
+  `select from where group by order having join left right full outer inner cross lateral on using as and or not in is null
+  true false case when then else end union all except intersect distinct with mutually recursive limit offset over partition rows
+  between like ilike exists create replace materialized view table source sink index cluster database schema role connection secret
+  insert into values update set delete drop alter show explain plan for subscribe verify copy to stdout begin commit rollback
+  load generator tables refresh every at of cast interval timestamp date asc desc if exists default grant revoke comment`.split(/\s+/),
+);
+
+export const quoted = (name) => (/^[a-z_][a-z0-9_]*$/.test(name) && !WORDS.has(name) ? name : `"${name.replaceAll('"', '""')}"`);

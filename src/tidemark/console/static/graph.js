@@ -46,12 +46,12 @@ export function Graph({ world }) {
 }
 
 function Doing({ node }) {
-  if (["hydrating", "starting"].includes(node.status) || (node.received && !node.received.snapshot_committed)) return html`<${Hydration} node=${node} />`;
+  if (["hydrating", "starting"].includes(node.status) || (node.received?.offset_known && !node.received.snapshot_committed)) return html`<${Hydration} node=${node} />`;
   if (!["running"].includes(node.status)) return html`<span class="node-line"><${Status} word=${node.status} title=${node.error} /></span>`;
   const { rates } = node;
   return html`
     <span class="node-line">
-      ${node.type === "source" || node.type === "sink" ? html`<${Status} word=${node.status} />` : html`<span class="dim">behind</span> <${Lag} object=${node} />`}
+      ${node.isStored ? html`<span class="dim">behind</span> <${Lag} object=${node} />` : html`<${Status} word=${node.status} />`}
       ${rates ? html`<span class="node-rate">${format.rate(rates.updates)}</span>` : node.rows !== null ? html`<span class="node-rate">${format.plural(node.rows, "row")}</span>` : null}
     </span>
     <span class="node-line dim">

@@ -1,5 +1,6 @@
 // The world as the pages see it: objects with how they do, out of the rows of system relations.
 import { ask } from "/console/api.js";
+import * as format from "/console/format.js";
 
 const QUERIES = {
   objects: `SELECT o.id, o.name, o.type, o.create_sql, o.cluster_id, s.name AS schema,
@@ -64,7 +65,8 @@ export async function world() {
       cluster: clusters.get(row.cluster_id)?.name ?? null,
       comment: comments.get(row.id)?.comment ?? null,
       lag: lags.get(row.id)?.lag ?? null,
-      isStored: lags.has(row.id) || shards.has(row.id) || row.type === "index",
+      // A source may have rows of its own, or only be what makes those of its subsources.
+      isStored: shards.has(row.id) || row.type === "index" || (lags.has(row.id) && row.type !== "source"),
       since: frontiers.get(row.id)?.read_frontier,
       upper: frontiers.get(row.id)?.write_frontier,
       rows: shard?.rows ?? null,
@@ -79,7 +81,8 @@ export async function world() {
       outputs: [],
     };
     const index = object.sizes.find((each) => each.write_frontier !== null);
-    if (index) Object.assign(object, { upper: index.write_frontier, rows: index.rows, bytes: index.bytes });
+    // What it stores are updates, of which a row may have many.
+    if (index) Object.assign(object, { upper: index.write_frontier, bytes: index.bytes });
     Object.assign(object, doing(object, statuses.get(row.id)));
     object.rates = rates(object, now);
     objects.set(row.id, object);
@@ -90,6 +93,8 @@ export async function world() {
   return { objects, clusters: rows.clusters, replicas: rows.replicas, user: rows.who[0].name };
 }
 
+export const givingReplica = (cluster) => `ALTER CLUSTER ${format.quoted(cluster)} SET (REPLICATION FACTOR = 1)`;
+
 // A word for how it does, and why if that is not well.
 function doing(object, status) {
   if (status) return { status: status.status, error: status.error, sort: status.type };
@@ -98,7 +103,7 @@ function doing(object, status) {
   // One that goes on, but whose contents cannot be read, has error rows.
   if (error) return { status: object.errorUpdates && done === of ? "in error" : "stalled", error };
   if (KEPT.includes(object.type)) {
-    if (of === 0) return { status: "paused", error: "Its cluster has no replicas." };
+    if (of === 0) return { status: "paused", error: `Cluster ${object.cluster} has no replicas.`, hint: givingReplica(object.cluster) };
     return { status: done === of ? "running" : "hydrating", error: null };
   }
   if (object.type === "view") return { status: "on demand", error: null };
@@ -178,8 +183,7 @@ export const lagsOf = (id) => lagged.get(id) ?? [];
 
 // Its name as SQL takes it, wherever the session is.
 export function sqlName(object) {
-  const quote = (name) => `"${name.replaceAll('"', '""')}"`;
-  return [object.database, object.schema, object.name].map(quote).join(".");
+  return [object.database, object.schema, object.name].map(format.quoted).join(".");
 }
 
 // With what is needed of it to tell it from others.

@@ -6,7 +6,7 @@ import { useLive } from "/console/live.js";
 import { lagsOf, shownName, sqlName } from "/console/model.js";
 import { Code, Empty, Facts, Lag, Loaded, Loading, ObjectLink, Problem, Sparkline, Status, Table, Tabs } from "/console/parts.js";
 import { Plan, planOf } from "/console/plan.js";
-import { cell, NUMERIC } from "/console/sql.js";
+import { cell } from "/console/sql.js";
 import { Storage } from "/console/storage.js";
 import { useVerify, Verdicts } from "/console/verify.js";
 
@@ -32,11 +32,17 @@ export function ObjectPage({ world, id, tab }) {
   return html`
     <div class="head object-head">
       <h1>${shownName(object)} <span class="kind">${object.kind}</span></h1>
-      <p><${Status} word=${object.status} title=${object.error} />${object.isStored && object.type !== "source" ? html` <span class="dim">behind</span> <${Lag} object=${object} />` : null}</p>
+      <p><${Status} word=${object.status} title=${object.error} />${object.isStored ? html` <${HowLate} object=${object} />` : null}</p>
     </div>
     ${object.comment ? html`<p class="lead">${object.comment}</p>` : null}
     <${Tabs} tabs=${tabs} current=${current} href=${(each) => `#/object/${id}/${each}`} />
     <${Page} key=${`${id}/${current}`} object=${object} world=${world} />`;
+}
+
+function HowLate({ object }) {
+  const canBeLate = object.lag !== null && object.upper !== null;
+  if (object.lag === null && object.upper !== null) return html`<span class="dim">not readable yet</span>`;
+  return html`${canBeLate ? html`<span class="dim">behind</span> ` : null}<${Lag} object=${object} />`;
 }
 
 function About({ object, world }) {
@@ -62,9 +68,9 @@ function About({ object, world }) {
       <section>
         <h2>Freshness</h2>
         <${Facts} facts=${[
-          ["Behind the clock", html`<${Lag} object=${object} /> ${object.isStored && object.type !== "source" ? html`<${Sparkline} values=${lagsOf(object.id)} label="lag at the last looks" />` : null}`],
-          object.upper !== undefined && ["Complete up to", html`<span class="mono" title=${object.upper}>${object.upper ? format.frontier(object.upper) : "nothing yet"}</span>`],
-          object.since !== undefined && ["Readable from", html`<span class="mono" title=${object.since}>${format.frontier(object.since)}</span>`],
+          ["Behind the clock", html`<${Lag} object=${object} /> ${object.isStored ? html`<${Sparkline} values=${lagsOf(object.id)} label="lag at the last looks" />` : null}`],
+          object.upper !== undefined && ["Complete up to (UTC)", html`<span class="mono" title=${object.upper}>${object.upper ? format.frontier(object.upper) : "nothing yet"}</span>`],
+          object.since !== undefined && ["Readable from (UTC)", html`<span class="mono" title=${object.since}>${format.frontier(object.since)}</span>`],
           object.hydration.of > 0 && ["Hydrated on", `${object.hydration.done} of ${format.plural(object.hydration.of, "replica")}`],
         ]} />
         <h2>Statistics</h2>
@@ -116,7 +122,7 @@ function Statistics({ object, world }) {
     ${object.sizes.length
       ? html`<${Table} label="Size by replica" rows=${object.sizes} columns=${[
           { name: "Replica", cell: (size) => replica(size.replica_id) },
-          { name: "Rows", right: true, cell: (size) => format.count(size.rows) },
+          { name: "Updates stored", right: true, cell: (size) => format.count(size.rows) },
           { name: "Size", right: true, cell: (size) => format.bytes(size.bytes) },
           { name: "In memory", right: true, cell: (size) => format.bytes(size.memory_bytes) },
         ]} />`
@@ -161,33 +167,28 @@ function Rows({ object }) {
 }
 
 function shownColumn({ name, type_oid }, at) {
-  const isNumber = NUMERIC.has(type_oid);
-  const by = (row) => (isNumber && row[at] !== null ? orderOf(row[at]) : row[at]);
+  const isNumber = format.NUMERIC.has(type_oid);
+  const by = (row) => (isNumber && row[at] !== null ? format.orderOf(row[at]) : row[at]);
   return { name, by, right: isNumber, mono: true, cell: (row) => cell(row[at]) };
 }
 
-// Good enough to sort by, not to show; NaN is the largest, as in SQL.
-function orderOf(text) {
-  const number = Number(text);
-  return Number.isNaN(number) ? Infinity : number;
-}
-
 function Explained({ object }) {
-  const word = object.type === "view" ? "VIEW" : "MATERIALIZED VIEW";
+  const isKept = object.type !== "view";
+  const word = isKept ? "MATERIALIZED VIEW" : "VIEW";
   const live = useOnce(() =>
     ask({ plan: `EXPLAIN OPTIMIZED PLAN AS JSON FOR ${word} ${sqlName(object)}`, delta: `EXPLAIN DELTA PLAN FOR ${word} ${sqlName(object)}` }),
   );
   return html`<${Loaded} live=${live} what="the plan">${({ plan, delta }) => html`
-    <h2>As it is kept</h2>
+    <h2>${isKept ? "As it is kept" : "As it would be kept"}</h2>
     <${Plan} document=${planOf(plan[0].plan)} />
-    <h2>What a tick does</h2>
+    <h2>${isKept ? "What a tick does" : "What a tick would do"}</h2>
     <${Code} text=${delta.map((line) => line.plan).join("\n")} label="Delta plan" plain />`}<//>`;
 }
 
 function Errors({ object }) {
   const mayFail = object.errorUpdates > 0;
   return html`
-    ${object.error ? html`<${Problem} title=${{ stalled: "It is stalled", "in error": "Reads of it fail" }[object.status] ?? "Not running"} failure=${{ message: object.error }} />` : null}
+    ${object.error && !(mayFail && object.status === "in error") ? html`<${Problem} title=${{ stalled: "It is stalled", "in error": "Reads of it fail" }[object.status]} failure=${{ message: object.error, hint: object.hint }} />` : null}
     ${mayFail ? html`<${ErrorRow} object=${object} />` : null}
     ${object.error || mayFail ? null : html`<${Empty} title="No errors"><p>It runs, and its history has no error rows.</p><//>`}
     ${object.received ? html`<p class="dim">Error rows so far: ${format.count(object.received.error_inserts)} inserted, ${format.count(object.received.error_retractions)} retracted.</p>` : null}`;

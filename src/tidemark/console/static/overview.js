@@ -19,9 +19,9 @@ const COLUMNS = [
   { name: "Behind", by: (object) => object.lag, right: true, cell: (object) => html`<${Lag} object=${object} />` },
   {
     name: "Lately",
-    cell: (object) => object.isStored && object.type !== "source" && html`<${Sparkline} values=${lagsOf(object.id)} label=${`lag of ${object.name}`} />`,
+    cell: (object) => object.isStored && html`<${Sparkline} values=${lagsOf(object.id)} label=${`lag of ${object.name}`} />`,
   },
-  { name: "Complete up to", by: (object) => object.upper, right: true, mono: true, cell: (object) => (object.upper === undefined ? "–" : object.upper ? format.frontier(object.upper) : object.upper === null ? "ended" : "–") },
+  { name: "Complete up to (UTC)", by: (object) => object.upper, right: true, mono: true, cell: (object) => (object.upper === undefined ? "–" : object.upper ? format.frontier(object.upper) : object.upper === null ? "ended" : "–") },
   { name: "Updates", by: (object) => object.rates?.updates, right: true, cell: (object) => (object.rates ? format.rate(object.rates.updates) : "–") },
   { name: "Rows", by: (object) => object.rows, right: true, cell: (object) => format.count(object.rows) },
   { name: "Size", by: (object) => object.bytes, right: true, cell: (object) => format.bytes(object.bytes) },
@@ -31,6 +31,13 @@ const COLUMNS = [
 function States({ object }) {
   return html`<${Status} word=${object.status} title=${object.error} />
     ${object.errorUpdates ? html` <${Status} word="error rows" title="Its history has error rows" />` : null}`;
+}
+
+// Of what it is made from, the first that is late: when that comes, so does the rest.
+export function lateInput(object, objects) {
+  const inputs = object.inputs.map((id) => objects.get(id)).filter((each) => each && each.status !== "paused");
+  const late = inputs.find((each) => (each.lag ?? 0) >= LATE);
+  return late ? (lateInput(late, objects) ?? late) : null;
 }
 
 export function Overview({ world }) {
@@ -43,7 +50,7 @@ export function Overview({ world }) {
       <p><a class="button" href=${`#/sql?q=${encodeURIComponent(START)}`}>Open it in the SQL shell</a></p>
     <//>`;
   }
-  const stored = all.filter((object) => object.isStored && object.type !== "source" && object.upper !== null);
+  const stored = all.filter((object) => object.isStored && object.upper !== null);
   const worst = stored.reduce((found, object) => ((object.lag ?? -1) > (found?.lag ?? -1) ? object : found), null);
   const run = all.filter((object) => RUN.includes(object.type));
   const filling = run.filter((object) => ["hydrating", "starting"].includes(object.status));
@@ -71,10 +78,10 @@ export function Overview({ world }) {
       ? html`<section class="attention" aria-labelledby="attention">
           <h2 id="attention">Needs a look</h2>
           <ul>
-            ${trouble.map(
-              (object) => html`<li key=${object.id}>
+            ${trouble.map((object) => [object, lateInput(object, world.objects)]).map(
+              ([object, cause]) => html`<li key=${object.id}>
                 <${ObjectLink} object=${object} tab=${object.error || object.errorUpdates ? "errors" : null} />
-                <span>${object.error || (object.errorUpdates ? "Its history has error rows: reads may fail until they are gone." : `${format.duration(object.lag)} behind the clock.`)}</span>
+                <span>${object.error || (object.errorUpdates ? "Its history has error rows: reads may fail until they are gone." : `${format.duration(object.lag)} behind the clock${cause ? `, as ${shownName(cause)} is` : ""}.`)}</span>
               </li>`,
             )}
           </ul>

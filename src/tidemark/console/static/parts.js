@@ -25,9 +25,9 @@ export function Status({ word, title }) {
 }
 
 export function Lag({ object }) {
-  if (!object.isStored || object.type === "source") return html`<span class="dim">–</span>`;
+  if (!object.isStored) return html`<span class="dim">–</span>`;
   if (object.upper === null && object.type !== "index") return html`<span class="dim" title="It will not change any more">ended</span>`;
-  if (object.lag === null) return html`<span class="lag busy">not yet</span>`;
+  if (object.lag === null) return html`<span class="lag busy" title="It cannot be read yet">not yet</span>`;
   const tone = object.lag >= VERY_LATE ? "bad" : object.lag >= LATE ? "warn" : "good";
   return html`<span class="lag ${tone}">${format.duration(object.lag)}</span>`;
 }
@@ -89,7 +89,7 @@ export function Loaded({ live, what, children }) {
   return children(live.data);
 }
 
-// SQL, unless it is `plain`.
+// SQL, unless it is `plain`. A browser gives its clipboard to safe addresses only.
 export function Code({ text, label, plain }) {
   const [copied, setCopied] = useState(false);
   async function copy() {
@@ -99,18 +99,11 @@ export function Code({ text, label, plain }) {
   }
   return html`<div class="code">
     <pre tabindex="0" role="region" aria-label=${label}>${plain ? text : highlighted(text)}</pre>
-    <button type="button" class="quiet" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
+    ${navigator.clipboard ? html`<button type="button" class="quiet" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>` : null}
   </div>`;
 }
 
-const WORDS = new Set(
-  `select from where group by order having join left right full outer inner cross lateral on using as and or not in is null
-  true false case when then else end union all except intersect distinct with mutually recursive limit offset over partition rows
-  between like ilike exists create replace materialized view table source sink index cluster database schema role connection secret
-  insert into values update set delete drop alter show explain plan for subscribe verify copy to stdout begin commit rollback
-  load generator tables refresh every at of cast interval timestamp date asc desc if exists default grant revoke comment`.split(/\s+/),
-);
-const TOKENS = /(--[^\n]*|\/\*[\s\S]*?\*\/)|('(?:[^']|'')*'?)|("(?:[^"]|"")*"?)|(\b\d+(?:\.\d+)?\b)|([A-Za-z_]\w*)/g;
+const TOKENS = /(--[^\n]*|\/\*[\s\S]*?\*\/)|([eE]'(?:[^'\\]|\\[\s\S]|'')*'?|'(?:[^']|'')*'?)|("(?:[^"]|"")*"?)|(\b\d+(?:\.\d+)?\b)|([A-Za-z_]\w*)/g;
 
 // SQL with its words marked; `mark` is [from, to), where something is wrong.
 export function highlighted(sql, mark) {
@@ -125,7 +118,7 @@ export function highlighted(sql, mark) {
   };
   let last = 0;
   for (const match of sql.matchAll(TOKENS)) {
-    const kind = match[1] ? "comment" : match[2] ? "string" : match[4] ? "number" : match[5] && WORDS.has(match[5].toLowerCase()) ? "word" : null;
+    const kind = match[1] ? "comment" : match[2] ? "string" : match[4] ? "number" : match[5] && format.WORDS.has(match[5].toLowerCase()) ? "word" : null;
     if (!kind) continue;
     add(last, match.index, null);
     last = match.index + match[0].length;
@@ -143,9 +136,12 @@ export function Table({ label, columns, rows, id, sorted: first = null, empty = 
   const shown = useMemo(() => {
     const column = sorted && columns.find((each) => each.name === sorted.name);
     if (!column?.by) return rows;
-    const key = (row) => column.by(row) ?? (sorted.down ? -Infinity : Infinity);
     const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-    return [...rows].sort((a, b) => (sorted.down ? order(key(b), key(a)) : order(key(a), key(b))));
+    const lacks = (key) => key === null || key === undefined; // Those come last, whichever way.
+    return [...rows].sort((x, y) => {
+      const [a, b] = [column.by(x), column.by(y)];
+      return lacks(a) - lacks(b) || (sorted.down ? order(b, a) : order(a, b));
+    });
   }, [rows, sorted]);
   const turn = (name) => setSorted({ name, down: sorted?.name === name && !sorted.down });
   const direction = (column) => (sorted?.name === column.name ? (sorted.down ? "descending" : "ascending") : "none");

@@ -30,7 +30,8 @@ export function Shell({ query, world }) {
   const [wrong, setWrong] = useState(null); // [from, to) of the text.
   const input = useRef(null);
   const talk = useRef(null);
-  const past = useRef(null); // How far back in the history.
+  const past = useRef(null); // How far back in the history, and what stood here before.
+  const draft = useRef("");
 
   const conversation = () => {
     if (!talk.current?.isOpen) talk.current = new Conversation({ onState: setState });
@@ -59,6 +60,8 @@ export function Shell({ query, world }) {
       setResults([...made]);
       if (result.failure) {
         point(statement, result.failure);
+        result.unrun = statements.length - made.length;
+        setResults([...made]);
         break;
       }
     }
@@ -88,9 +91,11 @@ export function Shell({ query, world }) {
 
   function recall(step) {
     const history = saved(HISTORY, []);
+    if (past.current === null) draft.current = text;
     const at = Math.min(history.length, Math.max(0, (past.current ?? history.length) + step));
     past.current = at;
-    if (history.length) setText(history[at] ?? "");
+    setText(history[at] ?? draft.current);
+    setWrong(null);
   }
 
   function onKey(event) {
@@ -98,11 +103,21 @@ export function Shell({ query, world }) {
     else if (event.key === "e" && (event.ctrlKey || event.metaKey)) explain();
     else if (event.key === "ArrowUp" && event.altKey) recall(-1);
     else if (event.key === "ArrowDown" && event.altKey) recall(1);
-    else if (event.key === "Escape" && running) stop();
     else return;
     event.preventDefault();
   }
 
+  const isAlone = world.replicas.length > 0 && !world.replicas.some((replica) => replica.status === "online");
+
+  // Wherever the focus is: on the button that was clicked, or in the rows.
+  useEffect(() => {
+    if (!running) return;
+    const onEscape = (event) => {
+      if (event.key === "Escape" && !event.defaultPrevented && !document.querySelector("dialog[open]")) stop();
+    };
+    addEventListener("keydown", onEscape);
+    return () => removeEventListener("keydown", onEscape);
+  }, [running]);
   useEffect(() => save(TEXT, text), [text]);
   useEffect(() => {
     input.current.focus();
@@ -116,12 +131,12 @@ export function Shell({ query, world }) {
     <div class="editor">
       <pre aria-hidden="true">${highlighted(text, wrong)}${"\n"}</pre>
       <textarea ref=${input} spellcheck="false" autocomplete="off" autocapitalize="off" aria-label="SQL" placeholder="SELECT …; SUBSCRIBE …; EXPLAIN …"
-        value=${text} onInput=${(event) => { setText(event.target.value); setWrong(null); }} onKeyDown=${onKey}></textarea>
+        value=${text} onInput=${(event) => { setText(event.target.value); setWrong(null); past.current = null; }} onKeyDown=${onKey}></textarea>
     </div>
     <div class="bar">
       <button type="button" class="primary" disabled=${running || !text.trim()} onClick=${() => run(chosen())}>Run <kbd>Ctrl Enter</kbd></button>
       <button type="button" disabled=${running || !text.trim()} onClick=${explain}>Explain <kbd>Ctrl E</kbd></button>
-      ${running ? html`<button type="button" onClick=${stop}>Stop <kbd>Esc</kbd></button><span class="dim" role="status">running…</span>` : null}
+      ${running ? html`<button type="button" onClick=${stop}>Stop <kbd>Esc</kbd></button><span class="dim" role="status">running…${isAlone ? " no replica is online yet: what needs one waits" : ""}</span>` : null}
       <span class="spring"></span>
       <span class="dim">earlier: <kbd>Alt ↑</kbd> <kbd>Alt ↓</kbd></span>
     </div>
@@ -148,6 +163,7 @@ class Result {
     this.notices = [];
     this.tag = null;
     this.failure = null;
+    this.unrun = 0; // Statements after this one, if it has failed.
     this.ms = null;
   }
 
@@ -155,7 +171,7 @@ class Result {
     if (type === "CommandStarting") this.isStreaming = payload.is_streaming;
     else if (type === "Rows") {
       this.columns = payload.columns;
-      if (this.isStreaming) this.stream = new Stream(payload.columns.map((column) => column.name));
+      if (this.isStreaming) this.stream = new Stream(payload.columns);
     } else if (type === "Row") {
       this.count += 1;
       if (this.stream) this.stream.take(payload);
@@ -188,11 +204,10 @@ function Shown({ result, number }) {
     </div>
     ${result.notices.map((notice) => html`<p class="notice">${notice.message}${notice.hint ? html` <span class="dim">${notice.hint}</span>` : null}</p>`)}
     ${result.failure ? html`<${Problem} failure=${result.failure} sql=${result.sql} />` : null}
+    ${result.unrun ? html`<p class="none">${result.unrun === 1 ? "The statement after it was" : `The ${format.count(result.unrun)} statements after it were`} not run.</p>` : null}
     ${plan ? html`<${Plan} document=${plan} label=${`Plan ${number}`} />` : result.stream ? html`<${StreamTable} stream=${result.stream} isLive=${result.ms === null} />` : result.columns ? html`<${Grid} result=${result} number=${number} />` : null}
   </div>`;
 }
-
-export const NUMERIC = new Set([20, 21, 23, 26, 700, 701, 1700]);
 
 function Grid({ result, number }) {
   if (!result.rows.length) return html`<p class="none">${result.ms === null ? "…" : "No rows."}</p>`;
@@ -200,8 +215,8 @@ function Grid({ result, number }) {
   if (isText) return html`<pre class="scroll text" tabindex="0" role="region" aria-label=${`Plan ${number}`}>${result.rows.map(([line]) => line).join("\n")}</pre>`;
   return html`<div class="scroll rows" tabindex="0" role="region" aria-label=${`Rows ${number}`}>
       <table>
-        <thead><tr>${result.columns.map((column) => html`<th scope="col" class=${NUMERIC.has(column.type_oid) ? "right" : ""}>${column.name}</th>`)}</tr></thead>
-        <tbody>${result.rows.map((row) => html`<tr>${row.map((value, at) => html`<td class=${`mono ${NUMERIC.has(result.columns[at].type_oid) ? "right" : ""}`}>${cell(value)}</td>`)}</tr>`)}</tbody>
+        <thead><tr>${result.columns.map((column) => html`<th scope="col" class=${format.NUMERIC.has(column.type_oid) ? "right" : ""}>${column.name}</th>`)}</tr></thead>
+        <tbody>${result.rows.map((row) => html`<tr>${row.map((value, at) => html`<td class=${`mono ${format.NUMERIC.has(result.columns[at].type_oid) ? "right" : ""}`}>${cell(value)}</td>`)}</tr>`)}</tbody>
       </table>
     </div>
     ${result.count > MOST_ROWS ? html`<p class="none">The first ${format.count(MOST_ROWS)} of ${format.count(result.count)} rows.</p>` : null}`;

@@ -1,20 +1,38 @@
 // A text as the statements in it, each with where it begins: errors tell positions within one.
 
-const QUIET = /^(?:\s+|--[^\n]*(?:\n|$)|\/\*[\s\S]*?(?:\*\/|$)|;)+/;
-const PIECE = /^(?:'(?:[^']|'')*'?|"(?:[^"]|"")*"?|--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)|(\$\w*\$)[\s\S]*?(?:\1|$)|[^;'"$/-]+|[^;])/;
+const QUIET = /(?:\s+|--[^\n]*|;)/y;
+const PIECE = /(?:[eE]'(?:[^'\\]|\\[\s\S]|'')*'?|'(?:[^']|'')*'?|"(?:[^"]|"")*"?|--[^\n]*|(\$(?:[A-Za-z_]\w*)?\$)[\s\S]*?(?:\1|$)|[A-Za-z_][\w$]*|[^;'"$/\-A-Za-z_]+|[^;])/y;
 
 export function statementsOf(text) {
   const found = [];
   let at = 0;
   while (at < text.length) {
-    at += text.slice(at).match(QUIET)?.[0].length ?? 0;
-    const start = at;
-    let piece;
-    while (at < text.length && (piece = text.slice(at).match(PIECE))) at += piece[0].length;
+    const start = past(QUIET, text, at);
+    at = past(PIECE, text, start);
     const sql = text.slice(start, at).trimEnd();
     if (sql) found.push({ sql, start, end: start + sql.length });
   }
   return found;
+}
+
+// Where what fits ends, with the comments in it.
+function past(pattern, text, at) {
+  for (;;) {
+    pattern.lastIndex = at;
+    if (text.startsWith("/*", at)) at = commentEnd(text, at);
+    else if (pattern.test(text)) at = pattern.lastIndex;
+    else return at;
+  }
+}
+
+// They nest.
+function commentEnd(text, start) {
+  let depth = 0;
+  for (const { 0: edge, index } of text.slice(start).matchAll(/\/\*|\*\//g)) {
+    depth += edge === "/*" ? 1 : -1;
+    if (depth === 0) return start + index + edge.length;
+  }
+  return text.length;
 }
 
 // The one in which the cursor is, or that it follows.
@@ -37,6 +55,21 @@ export function sent(sql) {
 // Of any statement, without running it; an EXPLAIN stays what it is.
 export function explaining(sql) {
   const bare = sql.replace(/^EXPLAIN\s+(?:(?:RAW|DECORRELATED|OPTIMIZED)\s+)?(?:PLAN\s+)?(?:AS\s+JSON\s+)?(?:FOR\s+)?/i, "");
-  const query = bare.replace(/^SUBSCRIBE\s+(?:TO\s+)?/i, "").replace(/^([\w."]+)$/, "SELECT * FROM $1");
-  return `EXPLAIN OPTIMIZED PLAN FOR ${query}`;
+  const [, what] = bare.match(/^SUBSCRIBE\s+(?:TO\s+)?([\s\S]*)$/i) ?? [];
+  return `EXPLAIN OPTIMIZED PLAN FOR ${what === undefined ? bare : queried(what)}`;
+}
+
+// What is subscribed to, as a query; how it is shown is no part of that.
+const NAME = /^(?:[\w$]+|"(?:[^"]|"")*")(?:\.(?:[\w$]+|"(?:[^"]|"")*"))*/;
+const BRACKETS = /'(?:[^']|'')*'|"(?:[^"]|"")*"|[()]/g;
+
+function queried(what) {
+  const name = what.match(NAME);
+  if (name) return `SELECT * FROM ${name[0]}`;
+  let depth = 0;
+  for (const { 0: piece, index } of what.matchAll(BRACKETS)) {
+    depth += piece === "(" ? 1 : piece === ")" ? -1 : 0;
+    if (piece === ")" && depth === 0) return what.slice(0, index + 1);
+  }
+  return what;
 }

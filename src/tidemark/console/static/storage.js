@@ -42,7 +42,7 @@ function Shard({ shard, batches, holds }) {
         ["Shard", html`<span class="mono">${shard.shard_id}</span>`],
         ["Readable from (since)", html`<span class="mono" title=${shard.read_frontier}>${format.frontier(shard.read_frontier)}</span>`],
         ["Complete up to (upper)", html`<span class="mono" title=${shard.write_frontier}>${format.frontier(shard.write_frontier)}</span>`],
-        ["History kept", shard.write_frontier ? format.duration(Math.max(0, shard.write_frontier - shard.read_frontier)) : "–"],
+        ["History kept", shard.read_frontier === 0 ? "all of it" : shard.write_frontier ? format.duration(Math.max(0, shard.write_frontier - shard.read_frontier)) : "–"],
         ["Last commit", html`${format.moment(format.parsed(shard.committed_at))}, version ${format.count(shard.version)}`],
       ]} />
       <${Facts} facts=${[

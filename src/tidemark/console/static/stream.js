@@ -7,8 +7,10 @@ const CHANGES = 200;
 const FRESH = 1500; // Milliseconds for which a row that has come is marked.
 
 export class Stream {
-  constructor(names) {
+  constructor(columns) {
+    const names = columns.map((column) => column.name);
     this.names = names;
+    this.isNumber = columns.map((column) => format.NUMERIC.has(column.type_oid));
     this.time = names.indexOf("mz_timestamp");
     this.diff = names.indexOf("mz_diff");
     this.progress = names.indexOf("mz_progressed");
@@ -41,16 +43,30 @@ export class Stream {
   }
 }
 
+// By what rows say, so that one that changes stays about where it was; nulls come last.
+function inOrder(stream) {
+  const numbers = stream.data.map((at) => stream.isNumber[at]);
+  const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+  const by = ({ row: a }, { row: b }) => {
+    for (let at = 0; at < numbers.length; at += 1) {
+      const nulls = (a[at] === null) - (b[at] === null);
+      const found = nulls || (a[at] === null ? 0 : numbers[at] ? order(format.orderOf(a[at]), format.orderOf(b[at])) : order(a[at], b[at]));
+      if (found) return found;
+    }
+    return 0;
+  };
+  return [...stream.rows.entries()].sort(([, a], [, b]) => by(a, b));
+}
+
 export function StreamTable({ stream, isLive }) {
   const [asChanges, setAsChanges] = useState(!stream.isTable);
   const now = performance.now();
-  // By what they say, so that a row that changes stays about where it was.
-  const rows = [...stream.rows.entries()].sort(([a], [b]) => (a < b ? -1 : 1)).slice(0, SHOWN);
-  const names = stream.data.map((at) => stream.names[at]);
+  const rows = inOrder(stream).slice(0, SHOWN);
+  const right = (at) => (stream.isNumber[at] ? "right" : "");
   return html`
     <div class="stream-head">
       ${isLive ? html`<span class="status good pulse"><i aria-hidden="true"></i>live</span>` : html`<span class="status calm"><i aria-hidden="true"></i>stopped</span>`}
-      <span>${stream.at ? html`as of <span class="mono">${format.frontier(stream.at)}</span>` : "waiting for the first rows…"}</span>
+      <span>${stream.at ? html`as of <span class="mono">${format.frontier(stream.at)}</span>` : isLive ? "waiting for the first rows…" : "no rows had come"}</span>
       <span class="dim">${format.plural(stream.rows.size, "row")}, ${format.plural(stream.count, "update")}</span>
       <span class="spring"></span>
       ${stream.isTable ? html`<button type="button" class="quiet" onClick=${() => setAsChanges(!asChanges)}>${asChanges ? "As a table" : "As changes"}</button>` : null}
@@ -58,12 +74,12 @@ export function StreamTable({ stream, isLive }) {
     <div class="scroll rows" tabindex="0" role="region" aria-label=${asChanges ? "Changes" : "Rows now"}>
       ${asChanges
         ? html`<table>
-            <thead><tr>${stream.names.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
-            <tbody>${[...stream.changes].reverse().map((row) => html`<tr class=${Number(row[stream.diff]) < 0 ? "gone" : "come"}>${row.map((value) => html`<td class="mono">${shown(value)}</td>`)}</tr>`)}</tbody>
+            <thead><tr>${stream.names.map((name, at) => html`<th scope="col" class=${right(at)}>${name}</th>`)}</tr></thead>
+            <tbody>${[...stream.changes].reverse().map((row) => html`<tr class=${Number(row[stream.diff]) < 0 ? "gone" : "come"}>${row.map((value, at) => html`<td class="mono ${right(at)}">${shown(value)}</td>`)}</tr>`)}</tbody>
           </table>`
         : html`<table>
-            <thead><tr>${names.map((name) => html`<th scope="col">${name}</th>`)}${rows.some(([, { copies }]) => copies !== 1) ? html`<th scope="col" class="right">copies</th>` : null}</tr></thead>
-            <tbody>${rows.map(([key, { row, copies, at }]) => html`<tr key=${key} class=${now - at < FRESH ? "fresh" : ""}>${row.map((value) => html`<td class="mono">${shown(value)}</td>`)}${copies !== 1 ? html`<td class="right">${copies}</td>` : null}</tr>`)}</tbody>
+            <thead><tr>${stream.data.map((at) => html`<th scope="col" class=${right(at)}>${stream.names[at]}</th>`)}${rows.some(([, { copies }]) => copies !== 1) ? html`<th scope="col" class="right">copies</th>` : null}</tr></thead>
+            <tbody>${rows.map(([key, { row, copies, at }]) => html`<tr key=${key} class=${now - at < FRESH ? "fresh" : ""}>${row.map((value, at) => html`<td class="mono ${right(stream.data[at])}">${shown(value)}</td>`)}${copies !== 1 ? html`<td class="right">${copies}</td>` : null}</tr>`)}</tbody>
           </table>`}
     </div>
     ${!asChanges && stream.rows.size > SHOWN ? html`<p class="none">The first ${SHOWN} of ${format.count(stream.rows.size)} rows.</p>` : null}`;

@@ -52,7 +52,7 @@ export function Verifications({ world }) {
 }
 
 const NUMBERS = [
-  { name: "When", by: (each) => each.verified_at, mono: true, cell: (each) => format.moment(format.parsed(each.verified_at)) },
+  { name: "When (UTC)", by: (each) => each.verified_at, mono: true, cell: (each) => format.moment(format.parsed(each.verified_at)) },
   { name: "As of", by: (each) => each.at, right: true, mono: true, cell: (each) => format.frontier(each.at) },
   { name: "Rows", by: (each) => each.rows, right: true, cell: (each) => format.count(each.rows) },
   { name: "Missing", by: (each) => each.missing, right: true, cell: (each) => format.count(each.missing) },

@@ -19,6 +19,7 @@ from tidemark.control.http.requests import Request
 from tidemark.control.pgwire import Done, Notice, Result, Rows, Session
 from tidemark.control.pgwire.params import decode_params
 from tidemark.control.pgwire.portal import Cursor
+from tidemark.control.pgwire.session import check_wanted
 from tidemark.errors import SqlError, TidemarkError, Unsupported
 from tidemark.types import Column
 
@@ -52,6 +53,7 @@ async def answer(session: Session, request: Request, asker: Asker) -> None:
     try:
         statements = [each async for each in _statements(session, request)]
         for at, (sql, given) in enumerate(statements, 1):
+            check_wanted()
             if len(statements) > 1:
                 session.begin_implicit()
             statement = await _sane(session.prepare(sql, ()))
@@ -61,6 +63,7 @@ async def answer(session: Session, request: Request, asker: Asker) -> None:
             params = decode_params(statement.param_oids, (), texts)
             result = await _sane(session.execute(statement, params))
             await _tell(result, asker, session.end_implicit if at == len(statements) else None)
+        check_wanted()
     except TidemarkError as error:
         session.fail()
         await session.end_implicit()

@@ -32,12 +32,18 @@ def check(http: web.Request, names: tuple[str, ...]) -> None:
     if names and (meant is None or (meant[1] or meant[2]) not in names):
         raise SqlError(
             f"this server is not {host!r}",
-            hint=f"use http://{names[0]} and the port that the server has printed",
+            hint=f"use http://{_own(names)} and the port that the server has printed; where passwords "
+            "are asked for, any name will do: ALTER ROLE tidemark PASSWORD '...'",
             sqlstate="42501",
         )
     origin = http.headers.get("Origin")
     if origin is not None and origin.lower().partition("://")[2] != host:
         raise SqlError(f"pages of {origin!r} may not use this server", sqlstate="42501")
+
+
+def _own(names: tuple[str, ...]) -> str:
+    """One that can be typed."""
+    return next(name for name in names if name not in ("0.0.0.0", "::"))
 
 
 def check_machine(http: web.Request, names: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from tidemark.control.http.answer import answer, error_json, notice_json
 from tidemark.control.http.post import SEND_WITHIN
 from tidemark.control.http.requests import Hello, hello_of, request_of
 from tidemark.control.pgwire import SERVER_VERSION, Session
+from tidemark.control.pgwire.session import idle_for_too_long
 from tidemark.errors import TidemarkError
 from tidemark.types import Column
 
@@ -43,12 +44,17 @@ class Talk:
         self._session = session
 
     async def run(self, requests: asyncio.Queue[WSMessage]) -> None:
-        """Answer requests until cancelled; each ends with ReadyForQuery."""
+        """Answer requests until cancelled, or idle for too long; each ends with ReadyForQuery."""
         await self._send("ParameterStatus", {"name": "server_version", "value": SERVER_VERSION})
         while True:
             await self._news()
             await self._send("ReadyForQuery", self._session.transaction_status)
-            message = await requests.get()
+            try:
+                async with asyncio.timeout(self._session.idle_seconds):
+                    message = await requests.get()
+            except TimeoutError:
+                await self.failed(idle_for_too_long(self._session.transaction_status))
+                return
             try:
                 request = request_of(message.data)
             except TidemarkError as error:

@@ -8,7 +8,8 @@ _COLUMNS = {
     "pg_aggregate": "aggfnoid oid, aggkind char, aggnumdirectargs int2",
     "pg_amop": "oid oid, amopfamily oid, amoplefttype oid, amoprighttype oid, amopstrategy int2,"
     " amoppurpose char, amopopr oid, amopmethod oid, amopsortfamily oid",
-    "pg_attrdef": "oid oid, adrelid oid, adnum int2, adbin text",
+    "pg_amproc": "oid oid, amprocfamily oid, amproclefttype oid, amprocrighttype oid,"
+    " amprocnum int2, amproc oid",
     "pg_available_extensions": "name name, default_version text, installed_version text,"
     " comment text",
     "pg_cast": "oid oid, castsource oid, casttarget oid, castfunc oid, castcontext char,"
@@ -97,9 +98,15 @@ _COLUMNS = {
     " tgdeferrable bool, tginitdeferred bool, tgnargs int2, tgattr int2vector, tgargs text,"
     " tgqual text, tgoldtable name, tgnewtable name",
     "pg_ts_config": "oid oid, cfgname name, cfgnamespace oid, cfgowner oid, cfgparser oid",
+    "pg_ts_config_map": "mapcfg oid, maptokentype int4, mapseqno int4, mapdict oid",
     "pg_ts_dict": "oid oid, dictname name, dictnamespace oid, dictowner oid, dicttemplate oid,"
     " dictinitoption text",
+    "pg_ts_parser": "oid oid, prsname name, prsnamespace oid, prsstart oid, prstoken oid,"
+    " prsend oid, prsheadline oid, prslextype oid",
+    "pg_ts_template": "oid oid, tmplname name, tmplnamespace oid, tmplinit oid, tmpllexize oid",
     "pg_user_mapping": "oid oid, umuser oid, umserver oid, umoptions text[]",
+    "pg_user_mappings": "umid oid, srvid oid, srvname name, umuser oid, usename name,"
+    " umoptions text[]",
 }
 
 RELATIONS = tuple(relation("pg_catalog", name, columns) for name, columns in _COLUMNS.items())

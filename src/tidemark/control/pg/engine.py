@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.expr import Lit
+from tidemark.compute.functions import FUNCTIONS
 from tidemark.compute.sql.dialect import identifier
 from tidemark.control.pg import functions
 from tidemark.control.pg.casts import SYSTEM_TYPES, type_name
@@ -30,6 +34,8 @@ from tidemark.types import Column
 
 if TYPE_CHECKING:
     from tidemark.control.coordinator import Coordinator
+
+T = TypeVar("T")
 
 THREADS = 4
 """Queries at a time, of their own: one that takes long holds up nothing but its like."""
@@ -69,14 +75,7 @@ class CatalogQuery:
         cursor = self._view.cursor()
         for each in self._relations:
             cursor.register(each.id, self._view.table(each, self._asking))
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(
-                self._engine.threads, fetched, cursor, self._sql, max_bytes
-            )
-        except asyncio.CancelledError:
-            cursor.interrupt()
-            raise
+        return await self._engine.aside(cursor, fetched, self._sql, max_bytes)
 
 
 class View:
@@ -112,7 +111,6 @@ class View:
 
     def close(self) -> None:
         if self._database is not None:
-            self._database.interrupt()
             self._database.close()
             self._database = None
 
@@ -130,6 +128,7 @@ class Engine:
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="catalog-query")
         self._lock = threading.Lock()  # Large queries are prepared in threads.
         self._views: dict[tuple[str, tuple[str, ...]], View] = {}
+        self._running: set[duckdb.DuckDBPyConnection] = set()
 
     def view(self, database: str, path: tuple[str, ...] = ()) -> View:
         with self._lock:
@@ -144,6 +143,19 @@ class Engine:
 
     def seen(self, database: str) -> Seen:
         return self.view(database).seen()
+
+    async def aside(
+        self, cursor: duckdb.DuckDBPyConnection, work: Callable[..., T], *args: object
+    ) -> T:
+        """What may take long, in a thread; it is stopped when nobody waits for it any more."""
+        self._running.add(cursor)
+        running = self.threads.submit(work, cursor, *args)
+        running.add_done_callback(lambda _: self._running.discard(cursor))
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            _interrupt(cursor)
+            raise
 
     def query(self, tree: exp.Expr, params: tuple[Lit, ...], asking: Asking) -> CatalogQuery | None:
         """The query, if it is about nothing but the catalog."""
@@ -163,9 +175,19 @@ class Engine:
         return CatalogQuery(self, duckdb_sql(copy, context), list(relations.values()), asking)
 
     def close(self) -> None:
+        """What still runs is stopped, and waited for: nothing that is in use can be closed."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        while running := list(self._running):
+            for cursor in running:
+                _interrupt(cursor)
+            SYSTEM_CLOCK.sleep(0.01)
         for view in self._views.values():
             view.close()
-        self.threads.shutdown(cancel_futures=True)
+
+
+def _interrupt(cursor: duckdb.DuckDBPyConnection) -> None:
+    with suppress(duckdb.ConnectionException):  # It may be through, and closed, by now.
+        cursor.interrupt()
 
 
 def _oid(seen: Seen, kind: str, name: str) -> int:
@@ -198,7 +220,8 @@ def _relations(tree: exp.Expr, asking: Asking) -> list[tuple[exp.Table, SystemRe
 
 def _calls(tree: exp.Expr, asking: Asking) -> bool:
     """Whether a query without relations asks something that only the catalog answers."""
-    known = (functions.NAMES | asking.own) - {"mz_now"}  # That is for the transaction to say.
+    # What views may call is the planner's, which is exact; the time is for the transaction to say.
+    known = (functions.NAMES | asking.own) - FUNCTIONS.keys() - {"mz_now"}
     for node in tree.find_all(exp.Anonymous):
         if identifier(node.this) in known:
             return True

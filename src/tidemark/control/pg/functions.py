@@ -130,6 +130,20 @@ _VISIBLE = "type function operator opclass opfamily collation conversion ts_conf
 
 _KEYWORDS = sorted(word.lower() for word in DIALECT.tokenizer_class.KEYWORDS if word.isalpha())
 
+_TYPE_NAMES = {
+    '"NULL"': "unknown",
+    "BLOB": "bytea",
+    "DECIMAL": "numeric",
+    "DOUBLE": "double precision",
+    "FLOAT": "real",
+    "HUGEINT": "numeric",
+    "JSON": "jsonb",
+    "TIMESTAMP": "timestamp without time zone",
+    "UINTEGER": "oid",
+    "VARCHAR": "text",
+}
+"""What PostgreSQL calls DuckDB's types, where those two differ by more than case."""
+
 MACROS = (
     "format_type(a) AS tm_format_type(a, NULL), (a, b) AS tm_format_type(a, b)",
     "pg_table_is_visible(a) AS tm_table_is_visible(a)",
@@ -156,6 +170,8 @@ MACROS = (
     "pg_is_other_temp_schema(a) AS false",
     "pg_my_temp_schema() AS CAST(0 AS UINTEGER)",
     "pg_database_size(a) AS CAST(NULL AS BIGINT)",
+    # There is nothing to unlock; pools make sure when they get a connection back.
+    "pg_advisory_unlock_all() AS ''",
     *(f"pg_{what}_is_visible(a) AS true" for what in _VISIBLE.split()),
     "obj_description(a) AS tm_comment(a, 0),"
     " (a, b) AS CASE WHEN b = 'pg_class' THEN tm_comment(a, 0) END",
@@ -172,11 +188,16 @@ MACROS = (
         )
     ),
     "pg_stat_get_numscans(a) AS CAST(0 AS BIGINT)",
-    "pg_typeof(a) AS CASE typeof(a) WHEN 'UINTEGER' THEN 'oid' WHEN 'VARCHAR' THEN 'text'"
-    " ELSE lower(typeof(a)) END",
-    "array_upper(a, b) AS CAST(nullif(len(a), 0) AS INTEGER)",
-    "array_lower(a, b) AS CASE WHEN len(a) > 0 THEN 1 END",
-    "array_length(a, b) AS CAST(nullif(len(a), 0) AS INTEGER)",
+    "pg_typeof(a) AS CASE regexp_extract(typeof(a), '^[^([]*')"
+    + "".join(f" WHEN '{theirs}' THEN '{ours}'" for theirs, ours in _TYPE_NAMES.items())
+    + " ELSE lower(regexp_extract(typeof(a), '^[^([]*')) END"
+    " || CASE WHEN typeof(a) LIKE '%[]' THEN '[]' ELSE '' END",
+    # Arrays have one dimension.
+    *(
+        f"{name}(a, b) AS CASE WHEN b = 1 THEN CAST(nullif(len(a), 0) AS INTEGER) END"
+        for name in ("array_length", "array_upper")
+    ),
+    "array_lower(a, b) AS CASE WHEN b = 1 AND len(a) > 0 THEN 1 END",
     "cardinality(a) AS CAST(len(a) AS INTEGER)",
     "array_remove(a, b) AS list_filter(a, lambda each: each IS DISTINCT FROM b)",
     "_pg_expandarray(a) AS unnest(list_transform(a, lambda each, place: {'x': each, 'n': place}))",

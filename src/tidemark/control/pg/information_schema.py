@@ -56,6 +56,7 @@ def _columns(seen: Seen) -> Iterator[Row]:
                 "table_name": each.name,
                 "column_name": column.name,
                 "ordinal_position": position,
+                "column_default": each.default(column),
                 "is_nullable": _yes_no(column.nullable),
                 "dtd_identifier": str(position),
                 "is_updatable": _yes_no(each.item is not None and each.item.kind == "table"),

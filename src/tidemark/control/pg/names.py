@@ -75,6 +75,10 @@ class Listed(NamedTuple):
     columns: tuple[Column, ...]
     item: Item | None = None
 
+    def default(self, column: Column) -> str | None:
+        """What a column is if nobody says it, as it was written."""
+        return self.item.defaults.get(column.name) if self.item is not None else None
+
 
 def oid_of(item_id: str) -> int:
     return _FIRST.get(item_id) or _FIRST_FREE + int(item_id[1:])

@@ -340,4 +340,11 @@ RELATIONS: tuple[SystemRelation, ...] = (
         " table_name name, privilege_type text, is_grantable text, with_hierarchy text",
         _table_privileges,
     ),
+    relation(
+        "information_schema",
+        "role_table_grants",
+        "grantor name, grantee name, table_catalog name, table_schema name,"
+        " table_name name, privilege_type text, is_grantable text, with_hierarchy text",
+        lambda seen: (row for row in _table_privileges(seen) if row["grantee"] != "PUBLIC"),
+    ),
 )

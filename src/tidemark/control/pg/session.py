@@ -11,9 +11,8 @@ from sqlglot import exp
 from tidemark.compute.expr import Lit
 from tidemark.control.pg.casts import cast
 from tidemark.control.pg.roles import ASKED
-from tidemark.control.pg.settings import FIXED, pg_settings
+from tidemark.control.pg.settings import pg_settings
 from tidemark.control.roles import Role
-from tidemark.control.variables import Variables
 from tidemark.errors import SqlError, Unsupported
 from tidemark.types import BIGINT, TEXT
 
@@ -30,7 +29,8 @@ class Asking:
     def __init__(
         self,
         values: Mapping[str, Lit],
-        variables: Variables,
+        settings: Mapping[str, str],
+        set_: Callable[..., None],
         names: Names,
         *,
         now: int,
@@ -41,9 +41,8 @@ class Asking:
         self.database = names.database
         self.path = names.path
         self.system = names.system
-        self._variables = variables
-        self._settings = FIXED | dict(variables.all())
-        self._settings["is_superuser"] = "on" if role.superuser else "off"
+        self._settings = dict(settings)
+        self._set = set_
         self._changes: list[tuple[str, str, bool]] = []
         self.settings = pg_settings(self._settings)
         own: dict[str, Answer] = {
@@ -68,7 +67,7 @@ class Asking:
 
     def take_effect(self) -> None:
         for name, value, local in self._changes:
-            self._variables.set(name, value, local=local)
+            self._set(name, value, local=local)
 
     def _schemas(self, implicit: exp.Expr) -> exp.Expr:
         implied = _said(implicit) == "true" and "pg_catalog" not in self.path

@@ -4,25 +4,7 @@ from __future__ import annotations
 
 from tidemark.control.pg.columns import Row, relation
 from tidemark.control.relation import SystemRelation
-from tidemark.control.variables import DEFAULTS, READ_ONLY
-
-FIXED = {
-    "block_size": "8192",
-    "default_table_access_method": "heap",
-    "default_tablespace": "",
-    "default_transaction_read_only": "off",
-    "in_hot_standby": "off",
-    "integer_datetimes": "on",
-    "is_superuser": "on",
-    "jit": "off",
-    "lc_collate": "C",
-    "lc_ctype": "C",
-    "max_identifier_length": "63",
-    "max_index_keys": "32",
-    "server_encoding": "UTF8",
-    "transaction_read_only": "off",
-}
-"""What never changes."""
+from tidemark.control.variables import DEFAULTS, OF_POSTGRES, READ_ONLY
 
 _SPELLED = (
     "name text, setting text, unit text, category text, short_desc text, extra_desc text,"
@@ -35,8 +17,8 @@ _SPELLED = (
 def settings(variables: dict[str, str]) -> list[Row]:
     rows: list[Row] = []
     for name, value in sorted(variables.items()):
-        default = (FIXED | DEFAULTS)[name]
-        internal = name in FIXED or name in READ_ONLY
+        default = (OF_POSTGRES | DEFAULTS)[name]
+        internal = name in OF_POSTGRES or name in READ_ONLY
         rows.append(
             {
                 "name": name,
@@ -57,4 +39,4 @@ def pg_settings(variables: dict[str, str]) -> SystemRelation:
     return relation("pg_catalog", "pg_settings", _SPELLED, lambda _: settings(variables))
 
 
-RELATION = pg_settings(FIXED | DEFAULTS)
+RELATION = pg_settings(OF_POSTGRES | DEFAULTS)

@@ -18,7 +18,9 @@ from tidemark.control.pg.roles import database_row, owned, owner_name, schema_ro
 from tidemark.control.pg.types import (
     ARRAY_IN,
     ARRAY_RECV,
+    CSTRING,
     DEFAULT_COLLATION,
+    INTERNAL,
     TEXTUAL,
     TYPES,
     modifier,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 ROLE = "tidemark"
 HEAP, BTREE = 2, 403
 TABLESPACE = 1663
+_FIRST_DEFAULT = 2_000_000_000
 UTF8 = 6
 """PostgreSQL's number of the encoding."""
 
@@ -68,9 +71,23 @@ def _attributes(seen: Seen) -> Iterator[Row]:
                 "attbyval": 0 < size <= 8,
                 "attstorage": "p" if size > 0 else "m" if oid == 1700 else "x",
                 "attnotnull": not column.nullable and each.kind in "rm",
+                "atthasdef": each.default(column) is not None,
                 "attndims": 1 if column.type.element is not None else 0,
                 "attcollation": DEFAULT_COLLATION if oid in TEXTUAL else 0,
             }
+
+
+def _defaults(seen: Seen) -> Iterator[Row]:
+    for each in listed_items(seen):
+        for position, column in enumerate(each.columns, 1):
+            if (text := each.default(column)) is not None:
+                yield {
+                    # One of its own, of a relation that has at most 1,600 columns as PostgreSQL's.
+                    "oid": _FIRST_DEFAULT + each.oid * 1600 + position,
+                    "adrelid": each.oid,
+                    "adnum": position,
+                    "adbin": text,
+                }
 
 
 def _types(_: Seen) -> Iterator[Row]:
@@ -208,8 +225,8 @@ RELATIONS: tuple[SystemRelation, ...] = (
         " prosqlbody text, proconfig text[], proacl text[]",
         # Only those by which drivers tell that a type is an array.
         lambda _: [
-            {"oid": ARRAY_IN, "proname": "array_in"},
-            {"oid": ARRAY_RECV, "proname": "array_recv"},
+            {"oid": ARRAY_IN, "proname": "array_in", "proargtypes": [CSTRING, 26, 23]},
+            {"oid": ARRAY_RECV, "proname": "array_recv", "proargtypes": [INTERNAL, 26, 23]},
         ],
     ),
     relation(
@@ -237,6 +254,7 @@ RELATIONS: tuple[SystemRelation, ...] = (
         " attacl text[], attoptions text[], attfdwoptions text[], attmissingval text",
         _attributes,
     ),
+    relation("pg_catalog", "pg_attrdef", "oid oid, adrelid oid, adnum int2, adbin text", _defaults),
     relation(
         "pg_catalog",
         "pg_type",

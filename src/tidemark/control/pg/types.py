@@ -55,12 +55,15 @@ _SCALARS = (
     PgType(4089, "regnamespace", 4, "N", 4090, "regnamespace"),
     PgType(4096, "regrole", 4, "N", 4097, "regrole"),
 )
+CSTRING, INTERNAL = 2275, 2281
 _PSEUDO = (
     PgType(705, "unknown", -2, "X", 0, "unknown", "p"),
     PgType(2249, "record", -1, "P", 2287, "record", "p"),
+    PgType(CSTRING, "cstring", -2, "P", 0, "cstring", "p"),
     PgType(2276, "any", 4, "P", 0, '"any"', "p"),
     PgType(2277, "anyarray", -1, "P", 0, "anyarray", "p"),
     PgType(2278, "void", 4, "P", 0, "void", "p"),
+    PgType(INTERNAL, "internal", 8, "P", 0, "internal", "p"),
     PgType(2283, "anyelement", 4, "P", 0, "anyelement", "p"),
 )
 _ARRAYS = tuple(

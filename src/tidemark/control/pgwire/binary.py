@@ -23,6 +23,7 @@ EPOCH_MICROS = EPOCH_DAYS * 86_400_000_000
 
 NUMERIC_HEADER = struct.Struct("!HhHH")
 """Number of digits, weight of the first, sign, decimal places shown."""
+INTERVAL = struct.Struct("!qii")
 POSITIVE, NEGATIVE = 0x0000, 0x4000
 
 
@@ -142,6 +143,21 @@ def _numeric(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
     ]
 
 
+def _interval(array: pa.Array, _: SqlType) -> list[bytes | None]:
+    """Microseconds, days, and months, of which there are none."""
+    return [
+        None if value is None else INTERVAL.pack(*_time_and_days(value))
+        for value in array.to_pylist()
+    ]
+
+
+def _time_and_days(seconds: Decimal) -> tuple[int, int, int]:
+    """Both with the sign of the whole."""
+    sign = -1 if seconds < 0 else 1
+    days, micros = divmod(int(abs(seconds) * 1_000_000), 86_400_000_000)
+    return sign * micros, sign * days, 0
+
+
 def _dscale(value: Decimal, sql_type: SqlType) -> int:
     if sql_type.precision is not None:
         return sql_type.scale or 0
@@ -162,6 +178,7 @@ _BINARIES: dict[str, Callable[[pa.Array, SqlType], list[bytes | None]]] = {
     "date": _packed("!i", pa.int32(), EPOCH_DAYS),
     "timestamp": _packed("!q", pa.int64(), EPOCH_MICROS),
     "timestamp with time zone": _packed("!q", pa.int64(), EPOCH_MICROS),
+    "interval": _interval,
     "oid": _packed("!I", pa.uint32()),
     "name": _text,
     '"char"': _text,

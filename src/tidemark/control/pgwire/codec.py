@@ -392,8 +392,8 @@ def backend_key_data(pid: int, secret: int) -> bytes:
 def negotiate_protocol_version(unrecognized: Sequence[str]) -> bytes:
     """Offer 3.0 to a client that asked for a later minor version or for `_pq_.` options."""
     names = b"".join(_cstring(name) for name in unrecognized)
-    newest_minor = _INT32.pack(0)
-    return _message(b"v", newest_minor + _INT32.pack(len(unrecognized)) + names)
+    newest = _INT32.pack(_PROTOCOL_MAJOR << 16)  # As PostgreSQL says it, and libpq reads it.
+    return _message(b"v", newest + _INT32.pack(len(unrecognized)) + names)
 
 
 def ready_for_query(status: str) -> bytes:

@@ -37,6 +37,8 @@ from tidemark.control.pgwire.session import (
     Rows,
     Session,
     Statement,
+    check_wanted,
+    idle_for_too_long,
 )
 from tidemark.control.pgwire.wire import HungUp, Wire
 from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
@@ -102,17 +104,14 @@ class Connection:
             if self._in_a_row % _MOST_IN_A_ROW == 0:
                 await asyncio.sleep(0)  # others have a turn, too
             return frame
+        seconds = self._session.idle_seconds
+        if seconds is None:
+            return await self._wire.receive()
         try:
-            async with asyncio.timeout(self._session.idle_seconds):
+            async with asyncio.timeout(seconds):
                 return await self._wire.receive()
         except TimeoutError:
-            if self._session.transaction_status == "I":
-                what, sqlstate = "idle-session timeout", "57P05"
-            else:
-                what, sqlstate = "idle-in-transaction timeout", "25P03"
-            raise ProtocolViolation(
-                f"terminating connection due to {what}", sqlstate=sqlstate
-            ) from None
+            raise idle_for_too_long(self._session.transaction_status) from None
 
     async def _receive(self) -> codec.Frame:
         ahead, self._ahead = self._ahead, None
@@ -131,10 +130,13 @@ class Connection:
         except TidemarkError as error:
             self._send_error(error)
             self._skipping = not ends
+            self._is_last = False  # There is no completion for the commit to come before.
             await self._wire.flush()  # a Flush that the client sent along is skipped
         if ends:
             await self._session.end_implicit()  # After an error there is nothing left to fail.
             await self._ready()
+        elif self._wire.is_full:
+            await self._wire.flush()  # who pipelines without end, and reads nothing, has to wait
 
     async def _cancellable(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` so that `cancel_statement` stops it, and only it.
@@ -144,22 +146,22 @@ class Connection:
         """
         task = self._running = asyncio.current_task()
         assert task is not None
-        cancelled = False
+        failure: BaseException | None = None
         try:
             await work
-        except asyncio.CancelledError:
-            cancelled = True
-        except Exception as error:
-            raise _explained(error) from error
+        except (asyncio.CancelledError, Exception) as error:
+            failure = error
         finally:
             self._running = None
             if self._cancelling:
                 self._cancelling = False
                 task.uncancel()
-        if cancelled and task.cancelling():
+        if task.cancelling():
             raise asyncio.CancelledError  # the connection itself is being cancelled
-        if cancelled:
+        if isinstance(failure, asyncio.CancelledError):
             raise Cancelled("canceling statement due to user request")
+        if failure is not None:
+            raise _explained(failure) from failure
 
     async def _at_once(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what does not wait for anything, so that there is nothing to cancel."""
@@ -202,7 +204,6 @@ class Connection:
     # -- simple query
 
     async def _query(self, sql: str) -> None:
-        self._is_last = False
         self._statements.pop(_UNNAMED, None)
         await self._close_portal(_UNNAMED)
         texts = await self._session.split(sql)
@@ -210,6 +211,7 @@ class Connection:
             self._wire.send(codec.EMPTY_QUERY)
         begins = 0
         for number, text in enumerate(texts, 1):
+            check_wanted()  # What came before may have been too far to be cancelled.
             begins = max(sql.find(text, begins), begins)
             if len(texts) > 1:
                 self._session.begin_implicit()
@@ -230,6 +232,8 @@ class Connection:
                 await self._send_rows(result, formats)
             else:
                 await self._send_other(result)
+                if self._wire.is_full:
+                    await self._wire.flush()
 
     # -- extended query
 

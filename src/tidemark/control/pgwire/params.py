@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from uuid import UUID
 
 import pyarrow as pa
 
 from tidemark.compute.arrays import array_text
+from tidemark.compute.intervals import interval_text
 from tidemark.control.pgwire.binary import (
     ARRAY_DIMENSION,
     ARRAY_HEADER,
     EPOCH_DAYS,
     EPOCH_MICROS,
+    INTERVAL,
     NEGATIVE,
     NUMERIC_HEADER,
 )
@@ -133,6 +136,12 @@ def _group(groups: tuple[int, ...], index: int) -> int:
     return groups[index] if 0 <= index < len(groups) else 0
 
 
+def _interval(value: bytes) -> str:
+    micros, days, months = INTERVAL.unpack(value)
+    text = interval_text(Decimal(days * 86_400 * 1_000_000 + micros).scaleb(-6))
+    return f"{months} mons {text}" if months else text
+
+
 def _since_2000(
     code: str, epoch: int, arrow: pa.DataType, sql_type: SqlType
 ) -> Callable[[bytes], str]:
@@ -189,6 +198,7 @@ _DECODERS: dict[int, Callable[[bytes], str]] = {
     1082: _since_2000("!i", EPOCH_DAYS, pa.int32(), DATE),
     1114: _since_2000("!q", EPOCH_MICROS, pa.int64(), TIMESTAMP),
     1184: _since_2000("!q", EPOCH_MICROS, pa.int64(), TIMESTAMPTZ),
+    1186: _interval,
     1700: _numeric,
     3802: lambda value: _text(value[1:]),  # jsonb, behind a version
     2950: lambda value: str(UUID(bytes=value)),

@@ -109,7 +109,10 @@ class Server:
         return sum(peer.connection is not None for peer in self._peers.values())
 
     async def start(self) -> None:
-        self._listener = await asyncio.start_server(self._accept, self._host, self._port)
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: Wire(self._accepted), self._host, self._port
+        )
 
     async def close(self) -> None:
         """Stop listening, cancel what runs, and tell every session why."""
@@ -134,17 +137,19 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        wire = Wire(reader, writer)
+    def _accepted(self, wire: Wire) -> None:
         if self._closing or len(self._peers) >= self._limits.connections + _SPARE_SOCKETS:
             wire.abort()
             return
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        task = asyncio.current_task()
-        assert task is not None
+        socket_ = wire.transport.get_extra_info("socket")
+        socket_.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._last_pid += 1
         pid = self._last_pid
-        peer = self._peers[pid] = _Peer(wire, task)
+        task = asyncio.create_task(self._serve(wire, pid), name=f"client-{pid}")
+        self._peers[pid] = _Peer(wire, task)
+
+    async def _serve(self, wire: Wire, pid: int) -> None:
+        peer = self._peers[pid]
         try:
             await self._converse(peer, pid)
         except HungUp:
@@ -179,7 +184,7 @@ class Server:
             peer.connection = Connection(peer.wire, session)
             peer.secret = self._new_secret()
             self._welcome(peer, pid, startup)
-            peer.wire.start_pump(on_hangup=lambda: _leave(peer))
+            peer.wire.start_listening(on_hangup=lambda: _leave(peer))
             await peer.connection.run()
         finally:
             peer.connection = None

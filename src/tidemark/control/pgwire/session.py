@@ -8,12 +8,14 @@ time, so that a slow client holds back the query and never fills memory.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Literal, Protocol
 
 import msgspec
 import pyarrow as pa
 
+from tidemark.control.pgwire.codec import ProtocolViolation
 from tidemark.types import Column
 
 TransactionStatus = Literal["I", "T", "E"]
@@ -132,8 +134,8 @@ class Session(Protocol):
         ...
 
     async def prepare(self, sql: str, param_oids: tuple[int, ...]) -> Statement:
-        """Parse and describe one statement; a parameter of unknown type (oid 0, or not given)
-        is text (oid 25)."""
+        """Parse and describe one statement; a parameter without a type (oid 0, or not given) has
+        the one that it is taken for where it stands, or else text (oid 25)."""
         ...
 
     async def execute(self, statement: Statement, params: tuple[Param, ...]) -> Result:
@@ -168,6 +170,22 @@ class Session(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def check_wanted() -> None:
+    """Between two statements: if the first of them could no longer be cancelled, the second can."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def idle_for_too_long(status: TransactionStatus) -> ProtocolViolation:
+    """What ends a session whose client was silent for longer than `idle_seconds`."""
+    if status == "I":
+        what, sqlstate = "idle-session timeout", "57P05"
+    else:
+        what, sqlstate = "idle-in-transaction timeout", "25P03"
+    return ProtocolViolation(f"terminating connection due to {what}", sqlstate=sqlstate)
 
 
 class SessionFactory(Protocol):

@@ -1,8 +1,8 @@
 """Arrow columns as PostgreSQL prints them.
 
 A column becomes an Arrow column of strings (`texts`), with compute kernels where Arrow prints as
-PostgreSQL does and a Python pass over the few values where it does not: floats, years before
-Christ, and decimals that Arrow writes with an exponent. From there rows go out as DataRow values
+PostgreSQL does and a Python pass over the few values where it does not: floats, intervals, years
+before Christ, and decimals that Arrow writes with an exponent. From there rows go out as DataRow values
 (`rows`), or as the lines of a COPY (copy_out.py).
 
     numeric(10,2)   1.50        every digit of the scale
@@ -10,6 +10,7 @@ Christ, and decimals that Arrow writes with an exponent. From there rows go out 
     double          1e+20       shortest text that reads back the same
     timestamp       2024-05-01 10:00:00.25
     timestamptz     2024-05-01 10:00:00.25+00
+    interval        1 day 02:03:04.5
     bytea           \\xdead
 """
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.compute.arrays import array_text
+from tidemark.compute.intervals import interval_text
 from tidemark.compute.jsonb import printed
 from tidemark.control.pgwire.binary import binaries, elements
 from tidemark.errors import InvalidUsage, Unsupported
@@ -190,6 +192,7 @@ _TEXTS: dict[str, Callable[[pa.Array, SqlType], pa.Array]] = {
     "date": _date,
     "timestamp": _timestamp,
     "timestamp with time zone": _timestamp,
+    "interval": lambda array, _: _map(interval_text, array),
     "oid": _plain,
     "name": _plain,
     '"char"': _plain,

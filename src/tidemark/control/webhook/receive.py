@@ -32,7 +32,6 @@ log = structlog.get_logger("webhook")
 PATH = "/api/webhook"
 
 GONE = "42P01"
-REFUSED = SqlError("the request does not pass the CHECK of this source", sqlstate="42501")
 
 
 class Requests(msgspec.Struct):
@@ -104,7 +103,9 @@ class Webhooks:
         if check is not None:
             now = dt.datetime.fromtimestamp(self._coordinator.clock.now_ms() / 1000, dt.UTC)
             if not passes(check, headers, body, secret=self._secret, now=now):
-                raise REFUSED
+                raise SqlError(
+                    "the request does not pass the CHECK of this source", sqlstate="42501"
+                )
         return rows_of(item.webhook, headers, body)
 
     def _secret(self, id_: str) -> str:

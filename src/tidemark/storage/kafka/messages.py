@@ -227,7 +227,7 @@ def _object(columns: Iterable[Column], parent: str | None = None) -> Expression:
     for each in columns:
         value = column(parent)[each.name] if parent is not None else column(each.name)
         match each.type.name:
-            case "numeric":
+            case "numeric" | "interval":  # The latter as its seconds.
                 value = value.cast("string")
                 if each.type.precision is None:
                     value = F.rtrim(F.rtrim(value, F.lit("0")), F.lit("."))

@@ -61,6 +61,7 @@ from confluent_kafka.cimpl import OFFSET_BEGINNING, NewTopic
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from tidemark.clock import SYSTEM_CLOCK
 from tidemark.errors import (
     AsOfBeforeSince,
     DataError,
@@ -362,7 +363,9 @@ class _Topics:
         """The topic's id; it must be the one that has what was sent."""
         self._broker = self._broker or KafkaBroker(self._sink.connection, self._sink.topic)
         try:
-            found = self._broker.topic_id()
+            found = (
+                self._known_id(self._broker) if self._fresh(progress) else self._broker.topic_id()
+            )
         except TopicLost:
             raise self._gone() from None
         except Unavailable as error:
@@ -370,6 +373,14 @@ class _Topics:
         if progress.topic not in (None, found) and not self._fresh(progress):
             raise self._gone()
         return found
+
+    def _known_id(self, broker: KafkaBroker) -> str:
+        """A broker may take a moment to know the topic that was just made."""
+        for pause in (0.1, 0.3, 1.0, 3.0):
+            with suppress(TopicLost):
+                return broker.topic_id()
+            SYSTEM_CLOCK.sleep(pause)
+        raise Unavailable(f"the broker does not know topic {self._sink.topic} yet")
 
     def _gone(self) -> DataError:
         return DataError(
