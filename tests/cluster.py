@@ -29,13 +29,13 @@ import pytest
 
 from services import (
     dying_with_parent,
-    free_port,
     java_program,
     missing,
     temporary_folder,
     until,
 )
 from tidemark.clock import SYSTEM_CLOCK
+from tidemark.dev.process import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SCALA = next(SPARK_HOME.glob("jars/spark-core_*.jar")).name.split("_")[1].split("-")[0]

@@ -13,7 +13,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import pytest
 
 from tidemark.dev import registry as registry_server
 from tidemark.dev.kafka import Broker
+from tidemark.dev.process import free_port
 from tidemark.spark.session import kafka_jars
 
 START_SECONDS = 240.0
@@ -325,12 +325,6 @@ def until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path
             process.kill()
             raise RuntimeError(f"a test server did not start:\n{log.read_text()[-2000:]}")
         time.sleep(0.03)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

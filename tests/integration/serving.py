@@ -18,6 +18,7 @@ import psycopg
 
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.protocol import Address
+from tidemark.dev.process import free_port
 
 T = TypeVar("T")
 
@@ -45,8 +46,8 @@ class Serving:
 
     def __init__(self, data: Path, *options: str):
         self.data = data
-        self.port = 0
-        self.http_port = 0
+        self.port = free_port()
+        self.http_port = free_port()
         self.ready = ""
         self.process: subprocess.Popen[str] | None = None
         self._options = options

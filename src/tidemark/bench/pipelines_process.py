@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyspark
 
 from tidemark.clock import SYSTEM_CLOCK
+from tidemark.dev.process import free_port
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SERVER_SECONDS = 180.0
@@ -107,9 +108,7 @@ def _result(folder: Path) -> Path:
 @contextmanager
 def _server(folder: Path, master: str) -> Iterator[int]:
     home = Path(next(iter(pyspark.__path__)))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",

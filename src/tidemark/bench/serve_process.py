@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -22,6 +21,7 @@ import psycopg
 from tidemark.bench.memory import PAGE
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.protocol import Address
+from tidemark.dev.process import free_port
 from tidemark.persist import PersistClient
 
 START_TIMEOUT = 240.0
@@ -125,9 +125,7 @@ class PostgresProcess:
     def __init__(self, programs: Path, folder: Path):
         data = folder / "data"
         user = _unprivileged(folder)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.dsn = f"host=127.0.0.1 port={port} user=tidemark dbname=postgres"
         settings = {
             "listen_addresses": "127.0.0.1",

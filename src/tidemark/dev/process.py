@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +17,9 @@ from tidemark.errors import Unavailable
 
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
+FIRST_PORT = 10_000
+USUALLY_HANDED_OUT = 32_768
+TRIES = 100
 
 Process = subprocess.Popen[bytes]
 
@@ -95,9 +100,25 @@ def wait_until(ready: Callable[[], bool], process: Process, log: Path) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port for a server that starts in a moment, and may start there again.
+
+    Below those that the system hands out by itself: any outgoing connection could take one of them
+    before the server does.
+    """
+    for port in random.sample(range(FIRST_PORT, _first_handed_out()), TRIES):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise Unavailable("no free port was found", hint="name one with --port")
+
+
+def _first_handed_out() -> int:
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return USUALLY_HANDED_OUT
+    # Where nearly all are handed out, none is safe, and these are as good as others.
+    return first if first > FIRST_PORT + TRIES else USUALLY_HANDED_OUT
 
 
 def require_free(port: int) -> None:
