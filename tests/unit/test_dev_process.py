@@ -24,5 +24,5 @@ def test_a_port_that_is_taken_is_not_offered(monkeypatch: pytest.MonkeyPatch):
     with socket.create_server(("127.0.0.1", process.free_port())) as taken:
         port = taken.getsockname()[1]
         drawn = [port, process.free_port()]
-        monkeypatch.setattr(process.random, "sample", lambda _range, _count: drawn)
+        monkeypatch.setattr(process.DRAWN_APART, "sample", lambda _range, _count: drawn)
         assert process.free_port() == drawn[1]

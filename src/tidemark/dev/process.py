@@ -20,6 +20,7 @@ STOP_SECONDS = 30.0
 FIRST_PORT = 10_000
 USUALLY_HANDED_OUT = 32_768
 TRIES = 100
+DRAWN_APART = random.SystemRandom()  # two processes with one seed must not want the same port
 
 Process = subprocess.Popen[bytes]
 
@@ -105,7 +106,7 @@ def free_port() -> int:
     Below those that the system hands out by itself: any outgoing connection could take one of them
     before the server does.
     """
-    for port in random.sample(range(FIRST_PORT, _first_handed_out()), TRIES):
+    for port in DRAWN_APART.sample(range(FIRST_PORT, _first_handed_out()), TRIES):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
