@@ -24,7 +24,7 @@ from tidemark.errors import AsOfBeforeSince, DataError
 from tidemark.frontier import Frontier
 from tidemark.persist import DIFF, ERR, TIME, Appended, PersistClient
 from tidemark.persist.updates import updates_schema
-from tidemark.types import BIGINT, INTEGER, TEXT, Column
+from tidemark.types import BIGINT, DOUBLE, INTEGER, TEXT, Column
 
 Make = Callable[..., View]
 
@@ -97,6 +97,38 @@ def test_global_aggregates_over_nothing(client: PersistClient, make: Make) -> No
     view.ask_oracle()
     assert len(view.expected[history.end - 1]) == 1
     follow(Inputs(client, history), view)
+
+
+def test_sums_of_doubles_forget_what_is_gone(client: PersistClient, make: Make) -> None:
+    """Large beside small, infinities and NaN come and go, and leave nothing behind.
+
+    The values are sums of few powers of two, so that plain Spark's sums are exact in any order."""
+    inf, nan = float("inf"), float("nan")
+    values = (0.5, -2.25, 2.0**-20, 2.0**31, -(2.0**32), 0.0, None, inf, -inf, nan)
+    seed = 11
+    rng = random.Random(seed)
+    live: list[tuple[int, float | None]] = []
+    updates: list[Update] = []
+    for time in range(30):
+        for _ in range(rng.randrange(4)):
+            if live and rng.random() < 0.6:
+                updates.append(Update(live.pop(rng.randrange(len(live))), time, -1))
+            else:
+                live.append((rng.randrange(2), rng.choice(values)))
+                updates.append(Update(live[-1], time, 1))
+    updates += [Update(row, 31, -1) for row in live]
+    table = Table("t", (Column("k", INTEGER), Column("x", DOUBLE)), tuple(updates))
+    history = history_of(table, as_of=1, uppers=[4, 5, 11, 12, 19, 27, 33])
+    nan_of = {"ours": "'NaN'", "spark": "double('NaN')"}
+    text = (
+        "SELECT k, nullif(sum(x), {nan}) AS s, sum(x) = {nan} AS n, nullif(avg(x), {nan}) AS a"
+        " FROM t GROUP BY k"
+    )
+    ours, spark_sql = (text.format(nan=nan_of[which]) for which in ("ours", "spark"))
+    view = make(history, ours, spark_sql=spark_sql)
+    view.ask_oracle()
+    follow(Inputs(client, history), view)
+    view.check_peek()
 
 
 @pytest.mark.parametrize(

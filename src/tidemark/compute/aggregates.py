@@ -12,6 +12,7 @@ DISTINCT not where it makes no difference.
 
     bool_and(x)      count(x) > 0, and count(CASE WHEN NOT x THEN 1 END) = 0
     var_samp(x)      of count(x), sum(x), sum(x * x): see `decimals.variance`
+    sum(x), avg(x)   of doubles, of sums of whole numbers: see `functions/doubles.py`
 
 A whole aggregate is written for Spark by `whole_value` and `whole_error`, over a group's rows,
 each there as often as it counts. Without an ORDER BY the values themselves are the order, and
@@ -38,6 +39,7 @@ from tidemark.types import (
     BIGINT,
     BOOLEAN,
     BYTEA,
+    DOUBLE,
     INTERVAL,
     JSONB,
     NUMERIC,
@@ -70,12 +72,14 @@ def _sum(type_: SqlType) -> SqlType | None:
     if type_.name in ("smallint", "integer"):
         return BIGINT
     if not type_.is_exact:
-        return None
+        return DOUBLE if type_ == DOUBLE else None
     return NUMERIC if type_ == NUMERIC else numeric(38, type_.decimal[1])
 
 
 def _average(type_: SqlType) -> SqlType | None:
-    return INTERVAL if type_ == INTERVAL else NUMERIC if type_.is_exact else None
+    if type_ in (INTERVAL, DOUBLE):
+        return type_
+    return NUMERIC if type_.is_exact else None
 
 
 def _deviation(type_: SqlType) -> SqlType | None:
@@ -117,7 +121,7 @@ ALIASES = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp"}
 
 COMPOSED = ("bool_and", "bool_or", "var_pop", "var_samp", "stddev_pop", "stddev_samp")
 """Computed from other aggregates, so that no plan ever holds them. Nor does any hold a sum or an
-average of intervals, which is one of seconds."""
+average of intervals, which is one of seconds, or of doubles."""
 
 
 def is_aggregate(name: str) -> bool:
@@ -128,8 +132,7 @@ def result_type(name: str, types: Types) -> SqlType:
     """The type of an aggregate over values of some types; 42883 if there is none."""
     fn = ALIASES.get(name, name)
     rule = AGGREGATES[fn]
-    inexact = fn in ("sum", "avg", *COMPOSED[2:])
-    if inexact and len(types) == 1 and types[0].name == "double precision":
+    if fn in COMPOSED[2:] and types == (DOUBLE,):
         raise Unsupported(
             f"{name}(double precision) is not supported: it cannot be kept exactly as rows "
             "come and go",
@@ -177,6 +180,8 @@ def composed(agg: Aggregate, column: Callable[[Aggregate], Expr]) -> Expr | None
     if agg.type == INTERVAL and agg.fn in ("sum", "avg"):
         seconds = call("seconds of", agg.args)
         return call("interval of", (column(aggregate(agg.fn, (seconds,), distinct=agg.distinct)),))
+    if agg.fn in ("sum", "avg") and agg.type == DOUBLE:
+        return _of_doubles(agg, column)
     if agg.fn not in COMPOSED:
         return None
     (arg,) = agg.args
@@ -188,11 +193,7 @@ def composed(agg: Aggregate, column: Callable[[Aggregate], Expr]) -> Expr | None
         decided = column(aggregate("count", (one,)))
         holds = call("=" if agg.fn == "bool_and" else ">", (decided, zero))
         return Call("case", (some, holds, Lit(None, BOOLEAN)), BOOLEAN)
-    if agg.distinct:
-        raise Unsupported(
-            f"{agg.fn}(DISTINCT ...) is not supported",
-            hint="aggregate over a subquery with SELECT DISTINCT",
-        )
+    _refuse_distinct(agg)
     exact = arg if arg.type.name == "numeric" else cast(arg, numeric(arg.type.decimal[0], 0))
     parts = [
         column(aggregate("count", (exact,))),
@@ -200,6 +201,32 @@ def composed(agg: Aggregate, column: Callable[[Aggregate], Expr]) -> Expr | None
         column(aggregate("sum", (call("*", (exact, exact)),))),
     ]
     return call(f"{agg.fn} of sums", tuple(parts))
+
+
+def _of_doubles(agg: Aggregate, column: Callable[[Aggregate], Expr]) -> Expr:
+    _refuse_distinct(agg)
+    (arg,) = agg.args
+
+    def count_of(*values: str) -> Expr:
+        found = call("in", (arg, *(Lit(value, DOUBLE) for value in values)))
+        return call("case", (found, Lit("1", BIGINT), Lit(None, BIGINT)))
+
+    parts = [
+        aggregate("count", (arg,)),
+        aggregate("sum", (call("whole of double", (arg,)),)),
+        aggregate("sum", (call("fraction of double", (arg,)),)),
+        aggregate("count", (count_of("Infinity", "NaN"),)),
+        aggregate("count", (count_of("-Infinity", "NaN"),)),
+    ]
+    return call(f"{agg.fn} of parts", tuple(column(part) for part in parts))
+
+
+def _refuse_distinct(agg: Aggregate) -> None:
+    if agg.distinct:
+        raise Unsupported(
+            f"{agg.fn}(DISTINCT ...) is not supported for {agg.args[0].type}",
+            hint="aggregate over a subquery with SELECT DISTINCT",
+        )
 
 
 def _settled(fn: str, at: int, arg: Expr) -> Expr:

@@ -475,7 +475,7 @@ Tuples only is off.
 EXPLAIN INDEX ex_m;
 EXPLAIN PLAN AS XML FOR SELECT 1;
 EXPLAIN CREATE TABLE ex_n (a int);
-EXPLAIN CREATE MATERIALIZED VIEW ex_n AS SELECT sum(amount::double precision) AS s FROM ex_o;
+EXPLAIN CREATE MATERIALIZED VIEW ex_n AS SELECT stddev(amount::double precision) AS s FROM ex_o;
 ----
 ERROR:  "ex_m" is not an index
 LINE 1: EXPLAIN INDEX ex_m;
@@ -485,10 +485,10 @@ LINE 1: EXPLAIN PLAN AS XML FOR SELECT 1;
                         ^
 ERROR:  EXPLAIN explains queries and views
 HINT:  EXPLAIN CREATE MATERIALIZED VIEW ...
-ERROR:  sum(double precision) is not supported: it cannot be kept exactly as rows come and go
-LINE 1: EXPLAIN CREATE MATERIALIZED VIEW ex_n AS SELECT sum(amount::...
+ERROR:  stddev(double precision) is not supported: it cannot be kept exactly as rows come and go
+LINE 1: EXPLAIN CREATE MATERIALIZED VIEW ex_n AS SELECT stddev(amoun...
                                                         ^
-HINT:  cast to numeric, e.g. sum(x::numeric)
+HINT:  cast to numeric, e.g. stddev(x::numeric)
 
 DROP TABLE ex_o, ex_c CASCADE;
 ----

@@ -9,19 +9,19 @@ CREATE TABLE
 INSERT 0 3
 INSERT 0 2
 
-CREATE MATERIALIZED VIEW rf AS SELECT k, sum(d) FROM rf_a GROUP BY k;
+CREATE MATERIALIZED VIEW rf AS SELECT k, stddev(d) FROM rf_a GROUP BY k;
 ----
-ERROR:  sum(double precision) is not supported: it cannot be kept exactly as rows come and go
-LINE 1: CREATE MATERIALIZED VIEW rf AS SELECT k, sum(d) FROM rf_a GR...
+ERROR:  stddev(double precision) is not supported: it cannot be kept exactly as rows come and go
+LINE 1: CREATE MATERIALIZED VIEW rf AS SELECT k, stddev(d) FROM rf_a...
                                                  ^
-HINT:  cast to numeric, e.g. sum(x::numeric)
+HINT:  cast to numeric, e.g. stddev(x::numeric)
 
-CREATE MATERIALIZED VIEW rf AS SELECT k, avg(d) FROM rf_a GROUP BY k;
+CREATE MATERIALIZED VIEW rf AS SELECT k, variance(d) FROM rf_a GROUP BY k;
 ----
-ERROR:  avg(double precision) is not supported: it cannot be kept exactly as rows come and go
-LINE 1: CREATE MATERIALIZED VIEW rf AS SELECT k, avg(d) FROM rf_a GR...
+ERROR:  variance(double precision) is not supported: it cannot be kept exactly as rows come and go
+LINE 1: CREATE MATERIALIZED VIEW rf AS SELECT k, variance(d) FROM rf...
                                                  ^
-HINT:  cast to numeric, e.g. avg(x::numeric)
+HINT:  cast to numeric, e.g. variance(x::numeric)
 
 CREATE MATERIALIZED VIEW rf AS SELECT a.k FROM rf_a a LEFT JOIN rf_a b ON a.k = b.k AND mz_now() > b.v;
 ----

@@ -193,7 +193,7 @@ COPY (SUBSCRIBE (SELECT name FROM mz_objects)) TO STDOUT;
 COPY (SUBSCRIBE mz_catalog.mz_objects) TO STDOUT;
 COPY (SUBSCRIBE (SELECT now() AS n, k FROM sb_t)) TO STDOUT;
 COPY (SUBSCRIBE (SELECT k, k FROM sb_t)) TO STDOUT;
-COPY (SUBSCRIBE (SELECT sum(k::double precision) FROM sb_t)) TO STDOUT;
+COPY (SUBSCRIBE (SELECT stddev(k::double precision) FROM sb_t)) TO STDOUT;
 COPY (SUBSCRIBE (SELECT k FROM nowhere)) TO STDOUT;
 ----
 ERROR:  relation "sb_t" can be read from time <time> on, not at 1
@@ -210,10 +210,10 @@ LINE 1: COPY (SUBSCRIBE (SELECT now() AS n, k FROM sb_t)) TO STDOUT;
                                 ^
 HINT:  for rows that come and go with time, compare mz_now() in WHERE; else write the value as a literal, or keep it in a table
 ERROR:  column "k" specified more than once
-ERROR:  sum(double precision) is not supported: it cannot be kept exactly as rows come and go
-LINE 1: COPY (SUBSCRIBE (SELECT sum(k::double precision) FROM sb_t))...
+ERROR:  stddev(double precision) is not supported: it cannot be kept exactly as rows come and go
+LINE 1: COPY (SUBSCRIBE (SELECT stddev(k::double precision) FROM sb_...
                                 ^
-HINT:  cast to numeric, e.g. sum(x::numeric)
+HINT:  cast to numeric, e.g. stddev(x::numeric)
 ERROR:  relation "nowhere" does not exist
 LINE 1: COPY (SUBSCRIBE (SELECT k FROM nowhere)) TO STDOUT;
                                        ^

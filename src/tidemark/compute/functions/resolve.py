@@ -11,6 +11,7 @@ from tidemark.compute.casts import cast, castable, common_type
 from tidemark.compute.expr import Call, Expr, Lit
 from tidemark.compute.functions.angles import ANGLES
 from tidemark.compute.functions.array import ARRAYS
+from tidemark.compute.functions.doubles import DOUBLES
 from tidemark.compute.functions.formats import FORMATS
 from tidemark.compute.functions.json import JSON
 from tidemark.compute.functions.logic import LOGIC
@@ -40,7 +41,7 @@ from tidemark.types import (
 )
 
 FUNCTIONS: Table = {}
-for _table in (LOGIC, NUMBERS, ANGLES, TEXTS, PATTERNS, TIMES, FORMATS, ARRAYS, JSON):
+for _table in (LOGIC, NUMBERS, ANGLES, DOUBLES, TEXTS, PATTERNS, TIMES, FORMATS, ARRAYS, JSON):
     FUNCTIONS |= _table
 
 ALIASES = {
