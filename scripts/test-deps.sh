@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what the tests use besides Python: psql and a PostgreSQL server, openssl and curl, Chromium, Maven
-# and with it an S3 server, Kafka, a schema registry, the jars with which Spark reads S3 and Kafka, and the JDBC
-# driver; and dbt. System packages come with apt-get where possible.
+# Installs what the tests use besides Python: psql and a PostgreSQL server, openssl and curl, protoc, Chromium,
+# Maven and with it an S3 server, Kafka, a schema registry, the jars with which Spark reads S3 and Kafka, and the
+# JDBC driver; and dbt. System packages come with apt-get where possible.
 #
 #   scripts/test-deps.sh VENV
 set -eu
@@ -35,6 +35,13 @@ for program in openssl curl; do
     command -v $program >/dev/null ||
         "$here/untested.sh" "$1" "TLS and HTTP as programs see them (install $program)"
 done
+
+if ! command -v protoc >/dev/null; then
+    echo "protoc is missing; installing protobuf-compiler"
+    install protobuf-compiler || true
+fi
+command -v protoc >/dev/null ||
+    "$here/untested.sh" "$1" "the Protobuf example of docs/kafka.md (install protobuf-compiler)"
 
 if ! command -v chromium >/dev/null; then
     echo "chromium is missing; installing it"

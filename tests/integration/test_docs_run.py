@@ -25,7 +25,7 @@ from serving import DEADLINE, Serving, eventually
 
 from docs_blocks import ANY, PAGES, ROOT, Block, agrees, blocks, cells, commands, unlike
 from kafka_topics import send_change
-from services import KafkaServer
+from services import KafkaServer, program
 from tidemark.control import statements as s
 from tidemark.control.parse import parse, split
 
@@ -222,6 +222,8 @@ def reader(server: Serving, tmp_path: Path, request: pytest.FixtureRequest) -> I
         "127.0.0.1:6876": f"127.0.0.1:{server.http_port}",
         "/mnt/backups": str(tmp_path / "backups"),
     }
+    if "protoc" in text:
+        program("protoc")
     if "localhost:9092" in text:
         kafka: KafkaServer = request.getfixturevalue("kafka")
         addresses["localhost:9092"] = kafka.bootstrap
