@@ -144,13 +144,13 @@ def _interval(texts: pa.Array, _: SqlType) -> pa.Array:
         return pc.if_else(pc.equal(found, ""), "0", found)
 
     def counted(name: str, micros: int) -> pa.Array:
-        return pc.multiply(part(name).cast(pa.int64()), micros)
+        return pc.multiply_checked(part(name).cast(pa.int64()), micros)
 
     fraction = pc.utf8_rpad(part("fraction"), 6, "0").cast(pa.int64())
-    clock = pc.add(counted("hours", 3_600_000_000), counted("minutes", 60_000_000))
-    clock = pc.add(clock, pc.add(counted("seconds", 1_000_000), fraction))
+    clock = pc.add_checked(counted("hours", 3_600_000_000), counted("minutes", 60_000_000))
+    clock = pc.add_checked(clock, pc.add_checked(counted("seconds", 1_000_000), fraction))
     clock = pc.if_else(pc.equal(part("sign"), "-"), pc.negate(clock), clock)
-    return pc.add(counted("days", 86_400_000_000), clock).cast(_DURATION)
+    return pc.add_checked(counted("days", 86_400_000_000), clock).cast(_DURATION)
 
 
 _DURATION = pa.duration("us")

@@ -213,8 +213,10 @@ def _of_doubles(agg: Aggregate, column: Callable[[Aggregate], Expr]) -> Expr:
 
     parts = [
         aggregate("count", (arg,)),
-        aggregate("sum", (call("whole of double", (arg,)),)),
-        aggregate("sum", (call("fraction of double", (arg,)),)),
+        *(
+            aggregate("sum", (call(f"{part} of double", (arg,)),))
+            for part in ("whole", "fraction", "rest")
+        ),
         aggregate("count", (count_of("Infinity", "NaN"),)),
         aggregate("count", (count_of("-Infinity", "NaN"),)),
     ]

@@ -8,7 +8,8 @@ each other (decision 24). Here one thread is woken for a question, and control f
               ◀───── length, Answered ────────────
 
 Lengths are four bytes, the rest is MessagePack. The first that is said on a line is the replica's
-token. A line on which something went wrong is closed: what still comes there is nobody's answer.
+token, which it welcomes with one byte: the system takes a connection whether or not anybody serves
+it. A line on which something went wrong is closed: what still comes there is nobody's answer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import asyncio
 import secrets
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 import msgspec
@@ -35,6 +38,8 @@ _LENGTH = 4
 _MOST_BYTES = 1 << 30
 _TOKEN_BYTES = 64
 _TOKEN_SECONDS = 10.0
+_PAUSE_SECONDS = 0.1
+_WELCOME = b"\n"
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -63,12 +68,20 @@ class Listener:
         self._socket.close()
 
     def _accept(self) -> None:
-        while True:
+        while self._socket.fileno() >= 0:
             try:
-                line, _ = self._socket.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._serve, args=(line,), name="line", daemon=True).start()
+                self._begin(self._socket.accept()[0])
+            except (OSError, RuntimeError) as error:  # Closed; or no descriptor, no thread is left.
+                log.warning("no line could be opened", error=str(error))
+                time.sleep(_PAUSE_SECONDS)
+
+    def _begin(self, line: socket.socket) -> None:
+        serve = threading.Thread(target=self._serve, args=(line,), name="line", daemon=True)
+        try:
+            serve.start()
+        except RuntimeError:
+            line.close()
+            raise
 
     def _serve(self, line: socket.socket) -> None:
         try:
@@ -79,6 +92,7 @@ class Listener:
                     log.warning("a line with a wrong token")
                     return
                 line.settimeout(None)
+                line.sendall(_WELCOME)
                 while asked := _heard(said):
                     line.sendall(_said(self._answered(_ASKED.decode(asked))))
         except (OSError, msgspec.DecodeError) as error:
@@ -103,15 +117,10 @@ class Lines:
     async def ask(self, asked: LookUp) -> bytes | None:
         async with self._turns:
             reader, writer = self._free.pop() if self._free else await self._open()
-            try:
+            with _closed_on_failure(writer):
                 writer.write(_said(asked))
                 length = int.from_bytes(await reader.readexactly(_LENGTH))
                 answer = _ANSWERED.decode(await reader.readexactly(length))
-            except BaseException as error:
-                writer.close()
-                if isinstance(error, EOFError):
-                    raise ConnectionResetError("the replica has hung up") from error
-                raise
             self._free.append((reader, writer))
         if answer.failure is not None:
             raise answer.failure.error
@@ -123,9 +132,23 @@ class Lines:
         self._free.clear()
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(len(self._token).to_bytes(_LENGTH) + self._token)
+        async with asyncio.timeout(_TOKEN_SECONDS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            with _closed_on_failure(writer):
+                writer.write(len(self._token).to_bytes(_LENGTH) + self._token)
+                await reader.readexactly(len(_WELCOME))
         return reader, writer
+
+
+@contextmanager
+def _closed_on_failure(writer: asyncio.StreamWriter) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        writer.close()
+        if isinstance(error, EOFError):
+            raise ConnectionResetError("the replica has hung up") from error
+        raise
 
 
 def _said(message: msgspec.Struct) -> bytes:

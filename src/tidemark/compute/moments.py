@@ -13,7 +13,7 @@ computed at once; what is left is arithmetic of seconds (`interval of`, `seconds
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal, DivisionByZero, InvalidOperation
+from decimal import Decimal
 
 from tidemark.compute.casts import cast
 from tidemark.compute.expr import Call, Expr, Lit
@@ -25,7 +25,7 @@ from tidemark.compute.intervals import (
     shifted,
     with_months,
 )
-from tidemark.compute.literals import UNKNOWN, moment_of, moment_text
+from tidemark.compute.literals import UNKNOWN, moment_of, moment_text, typed
 from tidemark.errors import DataError, Unsupported
 from tidemark.types import (
     DATE,
@@ -184,13 +184,18 @@ def _scaled(fn: str, left: Expr, right: Expr, call: Make) -> Expr:
     interval, number = (left, right) if left.type == INTERVAL else (right, left)
     is_constant = isinstance(number, Lit) and (number.type.is_number or number.type == UNKNOWN)
     if isinstance(interval, Lit) and isinstance(number, Lit) and is_constant:
+        if number.value is None:
+            return Lit(None, INTERVAL)
+        said = number if number.type.is_number else typed(number.value, DOUBLE)
+        factor = Decimal(said.value or 0)
+        if not factor.is_finite():
+            raise DataError("interval out of range", sqlstate="22008")
+        if fn == "/" and not factor:
+            raise DataError("division by zero", sqlstate="22012")
         try:
-            factor = Decimal(number.value or "0")
-            if not factor.is_finite():
-                raise DataError("interval out of range", sqlstate="22008")
             return _interval(interval).times(1 / factor if fn == "/" else factor).literal()
-        except (InvalidOperation, DivisionByZero):
-            raise DataError("division by zero", sqlstate="22012") from None
+        except ArithmeticError:
+            raise DataError("interval out of range", sqlstate="22008") from None
     if isinstance(interval, Lit) and _interval(interval).months:
         if number.type.is_integer and fn == "*":
             return Call(TIMES, (cast(number, INTEGER), interval), INTERVAL)

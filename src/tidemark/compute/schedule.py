@@ -32,7 +32,7 @@ from tidemark.clock import Clock
 from tidemark.compute.protocol import Status
 from tidemark.compute.view import View
 from tidemark.compute.worker import LOOK_UP_EVERY, PATIENCE, PAUSES, Health
-from tidemark.errors import AsOfBeforeSince, TidemarkError
+from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import Appended, PersistClient, UpperMismatch
 from tidemark.persist.machine import Step, apply_together
@@ -231,11 +231,7 @@ class Schedule:
             asked = [(job, upper, step) for job, upper in mine if (step := _rest_of(job, upper))]
             outcomes = apply_together([step for _, _, step in asked])
             for (job, upper, _), outcome in zip(asked, outcomes, strict=True):
-                if isinstance(outcome, Appended):
-                    assert job.view is not None
-                    job.view.rested(upper)
-                    job.healthy()
-                    job.overtaken = 0
+                if isinstance(outcome, Appended) and self._rested(job, upper):
                     rested.add(job.id)
         finally:
             took = self._clock.monotonic() - begun
@@ -248,6 +244,17 @@ class Schedule:
                 if job.dropped:
                     job.throw_away()
         return rested
+
+    def _rested(self, job: Job, upper: Frontier) -> bool:
+        assert job.view is not None
+        try:
+            job.view.rested(upper)
+        except Exception as error:
+            self._failed(job, error)
+            return False
+        job.healthy()
+        job.overtaken = 0
+        return True
 
     def _due(self, job: Job, uppers: dict[str, Frontier]) -> tuple[Work, Frontier] | None:
         """What a view has to do, and up to where."""
@@ -357,7 +364,7 @@ class Schedule:
 def _rest_of(job: Job, upper: Frontier) -> Step[Appended | UpperMismatch] | None:
     try:
         return job.view.rest(upper) if job.view is not None else None
-    except TidemarkError:
+    except Exception:
         return None  # The usual way fails as well, and says so.
 
 

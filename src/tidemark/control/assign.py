@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from sqlglot import exp
+
 from tidemark.compute.casts import cast, castable
 from tidemark.compute.expr import Expr, Lit
 from tidemark.compute.intervals import interval_text, kept, seconds_of
-from tidemark.compute.literals import UNKNOWN, converted
+from tidemark.compute.literals import UNKNOWN, converted, typed
+from tidemark.compute.sql.expressions import number_text
 from tidemark.errors import SqlError
-from tidemark.types import INTERVAL, Column
+from tidemark.types import DOUBLE, INTERVAL, Column
 
 
 def assigned_literal(literal: Lit, column: Column) -> Lit:
@@ -37,6 +40,12 @@ def assigned(value: Expr, column: Column) -> Expr:
     _check(value, column)
     made = cast(value, column.type, context="assignment")
     return kept(made) if column.type == INTERVAL else made
+
+
+def large(node: exp.Expr, column: Column) -> Lit | None:
+    """A plain number on its way into doubles: it may be too large, or too small, for all else."""
+    number = number_text(node) if column.type == DOUBLE else None
+    return typed(number, DOUBLE) if number is not None else None
 
 
 def _check(value: Expr, column: Column) -> None:

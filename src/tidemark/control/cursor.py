@@ -131,13 +131,18 @@ class Cursor:
                     depth -= 1
                     if depth < 0:
                         return at
-                elif depth == 0 and not is_quoted(self.tokens[at]):
+                elif depth == 0 and not is_quoted(self.tokens[at]) and not self._compares(at):
                     self.at = at
                     if any(self.looking_at(choice) for choice in words):
                         return at
         finally:
             self.at = here
         return len(self.tokens)
+
+    def _compares(self, at: int) -> bool:
+        """Whether this is the FROM of `IS [NOT] DISTINCT FROM`, which begins no clause."""
+        before = [token.text.upper() for token in self.tokens[max(at - 2, 0) : at + 1]]
+        return before[1:] == ["DISTINCT", "FROM"] and before[0] in ("IS", "NOT")
 
     def query(self, *stops: str) -> s.Query:
         """A query up to one of the `stops`, a closing parenthesis or the end."""

@@ -193,7 +193,7 @@ async def _create_table_as(session: Session, statement: s.CreateTableAs) -> Done
         rows = pa.concat_tables(
             [rows, *(b.rename_columns(names).cast(rows.schema) for b in batches)]
         )
-    sql = table_statement(statement.name[-1], columns, statement.retain)
+    sql = table_statement(statement.name, columns, statement.retain)
     table = s.CreateTable(
         statement.name,
         columns,

@@ -16,7 +16,7 @@ from tidemark.compute.expr import Lit
 from tidemark.compute.sql.dialect import parse_tokens, tokenize
 from tidemark.compute.sql.expressions import Expressions
 from tidemark.compute.sql.scope import Scope
-from tidemark.control.assign import assigned, assigned_literal
+from tidemark.control.assign import assigned, assigned_literal, large
 from tidemark.errors import SqlError, TidemarkError, Unsupported
 from tidemark.types import DOUBLE, Column
 
@@ -47,13 +47,17 @@ def is_default(node: exp.Expr) -> bool:
 def _parsed(text: str) -> exp.Expr:
     sql = f"SELECT {text}"
     tree = parse_tokens(tokenize(sql), sql)
-    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1:
+    said = {part for part, value in tree.args.items() if value}
+    if not isinstance(tree, exp.Select) or said != {"expressions"} or len(tree.expressions) != 1:
         raise SqlError(f'syntax error at or near "{text}"')
     return tree.expressions[0]
 
 
 def _literal(column: Column, text: str, session: Mapping[str, Lit]) -> Lit:
-    value = Expressions(Scope(), "DEFAULT", (), session).plan(_parsed(text))
+    node = _parsed(text)
+    if (number := large(node, column)) is not None:
+        return number
+    value = Expressions(Scope(), "DEFAULT", (), session).plan(node)
     if isinstance(value, Lit) and value.type != DOUBLE:
         return assigned_literal(value, column)
     made = assigned(value, column)

@@ -17,22 +17,22 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tidemark.compute.expr import Col, Expr, Lit, columns_of
-from tidemark.compute.literals import UNKNOWN, typed
+from tidemark.compute.literals import UNKNOWN
 from tidemark.compute.plan import Constant, Finish, Get, Plan, Project
 from tidemark.compute.sql import Resolver, plan_query
 from tidemark.compute.sql.context import Context
 from tidemark.compute.sql.dialect import hint_of
-from tidemark.compute.sql.expressions import Expressions, number_text
+from tidemark.compute.sql.expressions import Expressions
 from tidemark.compute.sql.from_ import from_clause
 from tidemark.compute.sql.scope import Scope
 from tidemark.compute.sql.select import rows_plan, surroundings
 from tidemark.compute.sql.subqueries import Pending
 from tidemark.control import statements as s
-from tidemark.control.assign import assigned, assigned_literal
+from tidemark.control.assign import assigned, assigned_literal, large
 from tidemark.control.defaults import NO_DEFAULTS, Defaults, is_default
 from tidemark.errors import SqlError, Unsupported
 from tidemark.persist import DIFF
-from tidemark.types import DOUBLE, Column
+from tidemark.types import Column
 
 Params = tuple[Lit, ...]
 Session = Mapping[str, Lit]
@@ -101,8 +101,10 @@ def plan_update(
     for name, node in statement.assignments:
         at = _position(table, name, statement.table)
         column = table.columns[at]
-        is_said = not is_default(node)
-        new[at] = assigned(rows.value(node), column) if is_said else _default(column, defaults)
+        if is_default(node):
+            new[at] = _default(column, defaults)
+        else:
+            new[at] = large(node, column) or assigned(rows.value(node), column)
     old = tuple(Col(at, column.type) for at, column in enumerate(table.columns))
     names = tuple(f"{when}_{name}" for when in ("old", "new") for name in _names(table))
     plan, new = rows.pending.attached(rows.selected(), new)
@@ -251,18 +253,13 @@ def _value_rows(
             raise SqlError("VALUES lists must all be the same length")
         _check_width(len(nodes), len(targets), explicit=bool(statement.columns))
         given = {
-            target: _written(node, planner, table.columns[target])
+            target: large(node, column) or assigned(planner.plan(node), column)
             for target, node in zip(targets, nodes, strict=False)
+            for column in (table.columns[target],)
             if not is_default(node)
         }
         rows.append(list(_full_row(table, given, defaults)))
     return rows_plan(rows, table.columns)
-
-
-def _written(node: exp.Expr, planner: Expressions, column: Column) -> Expr:
-    """One value of VALUES; a number may be too large, or too small, for all but this column."""
-    number = number_text(node) if column.type == DOUBLE else None
-    return typed(number, DOUBLE) if number is not None else assigned(planner.plan(node), column)
 
 
 def _constant_rows(

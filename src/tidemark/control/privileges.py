@@ -335,6 +335,10 @@ def _create_connection(asked: Asked, statement: s.CreateConnection) -> Iterator[
 def _alter_connection(asked: Asked, statement: s.AlterConnection) -> Iterator[Need]:
     yield from _owned(asked, [statement.name])
     yield from _secrets(asked, statement)
+    connection = asked.item(statement.name)
+    if connection is not None and connection.kind == "connection":
+        for id_ in connection.depends:  # Its secrets go to wherever it points from now on.
+            yield May("USAGE", of_item(asked.catalog.items[id_]))
 
 
 def _secrets(asked: Asked, statement: s.CreateConnection | s.AlterConnection) -> Iterator[Need]:

@@ -72,8 +72,14 @@ def columns(statement: s.Insert | s.Update | s.Delete, item: Item) -> list[tuple
     """What is returned: columns of the table by name, and what they are called."""
     known = {column.name: column for column in item.columns}
     called = getattr(statement, "alias", None) or item.name
+    beside = getattr(statement, "source", None) is not None
     found: list[tuple[str, Column]] = []
     for each in statement.returning:
+        if beside and each == s.Returned(None):
+            raise Unsupported(
+                "RETURNING * would be the columns of FROM or USING, too, which cannot be returned",
+                hint=f"RETURNING {called}.* returns those of the table",
+            )
         if each.relation not in (None, called):
             raise SqlError(
                 f'missing FROM-clause entry for table "{each.relation}"',

@@ -82,11 +82,11 @@ LISTS: dict[str, tuple[Sequence[str], tuple[str, ...], _Row]] = {
 """By what is shown: the kinds of objects (none are all), the columns, and an object's row."""
 
 
-def table_statement(name: str, columns: tuple[Column, ...], retain: str | None) -> str:
+def table_statement(name: Sequence[str], columns: tuple[Column, ...], retain: str | None) -> str:
     """What makes a table like this one, of which only that was said which rows it begins with."""
     listed = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
     kept = f" WITH (RETAIN HISTORY FOR '{retain}')" if retain is not None else ""
-    return f"CREATE TABLE {quoted(name)} ({listed}){kept}"
+    return f"CREATE TABLE {'.'.join(map(quoted, name))} ({listed}){kept}"
 
 
 def cluster_statement(cluster: ClusterItem) -> str:

@@ -117,7 +117,7 @@ class Timeline:
     async def _outcome(self, group: _Group) -> int:
         """When it was committed. Who is cancelled takes it back, as long as it waits. Once it is
         being committed it is too late for that: nobody shall be told that what happens was
-        cancelled, so they wait for it, unless they are cancelled again."""
+        cancelled, so they wait for it, unless their session ends."""
         try:
             return await asyncio.shield(group.done)
         except asyncio.CancelledError as cancelled:

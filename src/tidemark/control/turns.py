@@ -2,7 +2,7 @@
 
 it waits for its turn    it is taken back: nothing has happened
 it has begun             it is waited for, so that nobody is told that what happens was cancelled;
-                         who cancels it again does not wait, and it goes on without them
+                         whose session ends does not wait, and it goes on without them
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         if task.done():
-            raise
+            return task.result()  # It came to its end just then, whatever that was.
         if not turn.begun:
             task.cancel()
             raise

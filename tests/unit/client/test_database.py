@@ -89,6 +89,12 @@ def test_every_type_there_and_back(every_type: tidemark.Database, port: int):
         assert db.sql("SELECT * FROM t WHERE k = 1").rows() == asked[0].rows()
 
 
+def test_an_interval_that_arrow_cannot_hold_is_an_error(db: tidemark.Database):
+    result = db.sql("SELECT interval '200000000 days' AS i")
+    with pytest.raises(DataError, match="a value of type interval cannot be an Arrow value"):
+        result.arrow()
+
+
 def test_other_shapes(db: tidemark.Database):
     db.execute("CREATE TABLE t (k int, v text, f double precision, at timestamptz)")
     frame = pd.DataFrame(

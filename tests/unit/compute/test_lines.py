@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tidemark.compute import lines
 from tidemark.compute.lines import MOST_LINES, Lines, Listener
 from tidemark.compute.protocol import LookUp
 from tidemark.errors import TidemarkError, Unavailable
@@ -56,56 +57,56 @@ def replica() -> Iterator[Replica]:
 
 def test_rows_nothing_and_errors_come_back(replica: Replica) -> None:
     async def scenario() -> None:
-        lines = replica.lines()
-        assert await lines.ask(question(b"1")) == b"1"
-        assert await lines.ask(question(b"")) is None
+        line = replica.lines()
+        assert await line.ask(question(b"1")) == b"1"
+        assert await line.ask(question(b"")) is None
         large = b"x" * (3 << 20)
-        assert await lines.ask(question(large)) == large
+        assert await line.ask(question(large)) == large
         replica.failing = TidemarkError("a bad row", hint="look at it", sqlstate="22012")
         with pytest.raises(TidemarkError) as caught:
-            await lines.ask(question(b"1"))
+            await line.ask(question(b"1"))
         told = caught.value
         assert (told.message, told.hint, told.sqlstate) == ("a bad row", "look at it", "22012")
         replica.failing = Unavailable("its JVM is gone")
         with pytest.raises(Unavailable):
-            await lines.ask(question(b"1"))
+            await line.ask(question(b"1"))
         replica.failing = None
-        assert await lines.ask(question(b"2")) == b"2"
-        lines.close()
+        assert await line.ask(question(b"2")) == b"2"
+        line.close()
 
     asyncio.run(scenario())
 
 
 def test_many_take_turns_and_get_their_own(replica: Replica) -> None:
     async def scenario() -> None:
-        lines = replica.lines()
+        line = replica.lines()
         keys = [b"%d" % n for n in range(10 * MOST_LINES)]
         replica.gate.clear()
-        asking = asyncio.gather(*(lines.ask(question(key)) for key in keys))
+        asking = asyncio.gather(*(line.ask(question(key)) for key in keys))
         while replica.at_once < MOST_LINES:
             await asyncio.sleep(0.001)
         replica.gate.set()
         assert await asking == keys
         assert replica.most_at_once == MOST_LINES
-        lines.close()
+        line.close()
 
     asyncio.run(scenario())
 
 
 def test_the_answer_of_who_was_cancelled_is_nobody_elses(replica: Replica) -> None:
     async def scenario() -> None:
-        lines = replica.lines()
-        assert await lines.ask(question(b"0")) == b"0"
+        line = replica.lines()
+        assert await line.ask(question(b"0")) == b"0"
         replica.gate.clear()
-        first = asyncio.create_task(lines.ask(question(b"1")))
+        first = asyncio.create_task(line.ask(question(b"1")))
         while not replica.at_once:
             await asyncio.sleep(0)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         replica.gate.set()
-        assert await lines.ask(question(b"2")) == b"2"
-        lines.close()
+        assert await line.ask(question(b"2")) == b"2"
+        line.close()
 
     asyncio.run(scenario())
 
@@ -134,8 +135,38 @@ def test_garbage_ends_one_line_only(replica: Replica, said: bytes) -> None:
         line.sendall(said)
         line.shutdown(socket.SHUT_WR)
         line.settimeout(60)
-        assert _rest(line.recv) == b""
+        assert _rest(line.recv) == (b"\n" if TOKEN.encode() in said else b"")
     assert asyncio.run(replica.lines().ask(question(b"1"))) == b"1"
+
+
+def test_one_line_that_could_not_be_opened_is_not_the_last(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+    start = threading.Thread.start
+
+    def refuses_once(thread: threading.Thread) -> None:
+        if thread.name == "line" and not refused.is_set():
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuses_once)
+
+    async def scenario() -> None:
+        with pytest.raises(OSError):
+            await replica.lines().ask(question(b"1"))
+        assert refused.is_set()
+        assert await replica.lines().ask(question(b"2")) == b"2"
+
+    asyncio.run(scenario())
+
+
+def test_who_is_not_welcomed_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system takes connections of a socket that nobody looks at any more."""
+    monkeypatch.setattr(lines, "_TOKEN_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as deaf, pytest.raises(OSError):
+        asyncio.run(Lines(deaf.getsockname()[1], TOKEN).ask(question(b"1")))
 
 
 def test_a_replica_that_goes_away_is_an_error(replica: Replica) -> None:

@@ -89,6 +89,9 @@ class FakeView:
         return self._writer.progress(self.lower, upper) if rests else None
 
     def rested(self, upper: Frontier) -> None:
+        if self.id in self._world.restless:
+            self._world.restless.remove(self.id)
+            raise RuntimeError(f"{self.id} cannot rest")
         self.lower = upper
 
     def stop(self) -> None:
@@ -117,6 +120,7 @@ class World:
         self.table = self.client.open_writer("t", schema=ROWS)
         self.unchanged: set[str] = set()
         self.resting: set[str] = set()
+        self.restless: set[str] = set()
         self.gates: dict[str, threading.Event] = {}
         self.failing: dict[str, int] = {}
         self.order: list[tuple[str, str]] = []
@@ -273,3 +277,23 @@ def test_views_at_rest_go_on_with_one_commit(world: World):
     assert world.stopped == ["v3"], "a failure is one's own"
     world.schedule.remove(names)
     assert set(world.stopped) == set(names)
+
+
+def test_one_that_fails_at_rest_fails_alone(world: World):
+    world.advance(1)
+    names = ["a", "b", "c", "busy"]
+    for name in names:
+        world.add(name)
+    assert all(world.reached(name, 1) for name in names)
+    world.unchanged.update(names[:3])
+    world.resting.update(names[:3])
+    world.restless.add("a")
+    world.order.clear()
+    world.advance(2)
+    assert all(world.reached(name, 2) for name in names)
+    _until(lambda: "a" in world.stopped)
+    world.advance(3)
+    assert all(world.reached(name, 3) for name in names)
+    _until(lambda: world.status("a").error is None)
+    assert world.stopped == ["a"]
+    assert {id_ for id_, _ in world.order} == {"busy"}

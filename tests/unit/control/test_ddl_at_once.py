@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from session_harness import Client, serving
+from tidemark.control.turns import to_its_end
 from tidemark.errors import SqlError
 
 MADE = {
@@ -126,6 +127,24 @@ def test_what_has_begun_is_waited_for_and_whoever_cancels_twice_goes(
             go_on.set()
             with pytest.raises(SqlError, match='relation "b" already exists'):
                 await third("CREATE TABLE b (k int)")  # It comes after the other one.
+
+    asyncio.run(scenario())
+
+
+def test_what_ends_as_it_is_cancelled_has_happened() -> None:
+    async def scenario() -> None:
+        go_on = asyncio.Event()
+
+        async def work() -> str:
+            await go_on.wait()
+            return "done"
+
+        waiting = asyncio.create_task(to_its_end(work()))
+        await asyncio.sleep(0)
+        (inner,) = asyncio.all_tasks() - {waiting, asyncio.current_task()}
+        go_on.set()
+        inner.add_done_callback(lambda _: waiting.cancel())
+        assert await waiting == "done"
 
     asyncio.run(scenario())
 

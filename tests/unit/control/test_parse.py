@@ -519,6 +519,15 @@ def test_delete_gives_the_old_rows() -> None:
     assert plan_delete(some, Catalog()) == Filter(T, Call("is null", (Col(1, TEXT),), BOOLEAN))
 
 
+@pytest.mark.parametrize("is_", ["IS", "is not"])
+def test_the_from_of_a_comparison_is_not_updates(is_: str) -> None:
+    update = parse(f"UPDATE t SET a = b {is_} DISTINCT FROM c, d = 1 FROM u WHERE t.a = u.a")
+    assert isinstance(update, s.Update)
+    assert [name for name, _ in update.assignments] == ["a", "d"]
+    assert update.source is not None
+    assert update.where is not None
+
+
 def test_commas_in_brackets_are_not_between_assignments() -> None:
     update = parse("UPDATE t SET a = ARRAY[1, 2], b = x[1]")
     assert isinstance(update, s.Update)

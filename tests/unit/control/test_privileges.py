@@ -95,6 +95,10 @@ CREATE VIEW large AS SELECT id FROM orders WHERE amount > 100;
 CREATE MATERIALIZED VIEW totals AS SELECT sum(amount) AS total FROM orders;
 CREATE SECRET password AS 'x';
 CREATE CONNECTION broker TO KAFKA (BROKER 'nowhere:9092');
+CREATE CONNECTION guarded TO KAFKA (
+  BROKER 'nowhere:9092', SECURITY PROTOCOL 'SASL_SSL', SASL MECHANISMS 'PLAIN', SASL USERNAME 'u',
+  SASL PASSWORD SECRET password
+);
 CREATE ROLE alice LOGIN;
 """
 
@@ -185,6 +189,9 @@ STATEMENTS = {
     "ALTER SECRET password AS 'y'": "owns secret password",
     "ALTER CONNECTION broker SET (SASL PASSWORD = SECRET password)": (
         "owns connection broker, USAGE on schema public, USAGE on secret password"
+    ),
+    "ALTER CONNECTION guarded SET (BROKER = 'elsewhere:9092')": (
+        "owns connection guarded, USAGE on secret password"
     ),
     "ALTER TABLE orders OWNER TO tidemark": "owns table orders, is tidemark",
     "CREATE CLUSTER c": "has createcluster",

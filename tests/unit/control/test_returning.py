@@ -82,6 +82,10 @@ REFUSED = {
     "INSERT INTO t VALUES (9) RETURNING": ("42601", "syntax error at end of input"),
     "INSERT INTO t VALUES (9) RETURNING nope": ("42703", 'column "nope" does not exist'),
     "DELETE FROM t RETURNING u.k": ("42P01", 'missing FROM-clause entry for table "u"'),
+    "UPDATE t SET v = 1 FROM t u WHERE t.k = u.k RETURNING *": (
+        "0A000",
+        "RETURNING * would be the columns of FROM or USING, too, which cannot be returned",
+    ),
     "DELETE FROM t x RETURNING t.k": ("42P01", 'missing FROM-clause entry for table "t"'),
 }
 

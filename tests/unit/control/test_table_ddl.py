@@ -135,6 +135,8 @@ REFUSED = {
     "k int, l int DEFAULT k": ("42703", 'column "k" does not exist'),
     "k int DEFAULT (SELECT 1)": ("0A000", "subqueries in expressions"),
     "k int DEFAULT count(*)": ("42803", "aggregate functions are not allowed in DEFAULT"),
+    "k int DEFAULT 1 FROM t": ("42601", "syntax error at or near"),
+    "k int DEFAULT 1 WHERE true": ("42601", "syntax error at or near"),
     "k int DEFAULT , l int": ("42601", 'syntax error at or near ","'),
 }
 
@@ -158,7 +160,23 @@ def test_a_table_of_what_a_query_gives(run: Run) -> None:
         assert sorted(await client("SELECT * FROM u")) == [(1, "new"), (2, "new")]
         await client("INSERT INTO u VALUES (3, 'x')")
         assert await client("SELECT s FROM u WHERE k = 3") == [("x",)]
-        assert await client("SHOW CREATE TABLE u") == [("u", "CREATE TABLE u (k integer, s text)")]
+        (shown,) = await client("SHOW CREATE TABLE u")
+        assert shown[1] == "CREATE TABLE tidemark.public.u (k integer, s text)"
+        await client("CREATE SCHEMA s")
+        await client("CREATE TABLE s.u AS SELECT 1 AS k")
+        (shown,) = await client("SHOW CREATE TABLE s.u")
+        assert shown[1] == "CREATE TABLE tidemark.s.u (k integer)"
+
+    run(body)
+
+
+def test_numbers_that_only_doubles_can_hold(run: Run) -> None:
+    async def body(client: Client) -> None:
+        await client("CREATE TABLE u (k int, f double precision DEFAULT 1e300)")
+        await client("INSERT INTO u (k) VALUES (1)")
+        await client("INSERT INTO u VALUES (2, -2e300)")
+        await client("UPDATE u SET f = -3e-300 WHERE k = 2")
+        assert await client("SELECT f FROM u ORDER BY k") == [(1e300,), (-3e-300,)]
 
     run(body)
 
@@ -171,7 +189,8 @@ def test_names_options_and_no_data(run: Run) -> None:
         assert await client("SHOW CREATE TABLE u") == [
             (
                 "u",
-                "CREATE TABLE u (a integer, column2 text) WITH (RETAIN HISTORY FOR '1 hour')",
+                "CREATE TABLE tidemark.public.u (a integer, column2 text)"
+                " WITH (RETAIN HISTORY FOR '1 hour')",
             )
         ]
         with pytest.raises(SqlError, match='relation "u" already exists'):

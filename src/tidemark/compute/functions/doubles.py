@@ -1,17 +1,18 @@
 """Sums of doubles that do not depend on the order in which rows come and go.
 
 Adding doubles rounds: take a row out again and the sum need not be what it was. So each is cut
-at the point into two whole numbers, which add up exactly, and only the totals become a double.
+into three whole numbers, which add up exactly, and only the totals become a double.
 
-    x      whole   fraction * 2^93
-    2.75       2       0.75 * 2^93
-    -0.5       0       -0.5 * 2^93
-    sum        2       0.25 * 2^93     = 2.25
+    x      whole   fraction * 2^93   rest * 2^186
+    2.75       2       0.75 * 2^93              0
+    -0.5       0       -0.5 * 2^93              0
+    2^-100     0                 0           2^86
+    sum        2       0.25 * 2^93           2^86     = 2.25 + 2^-100, as a double 2.25
 
-Each of the two has 93 bits, 28 digits, which leaves room for 10^10 of them in a total. A value loses
-only what it has behind 93 binary places (10^-28), so a sum of one is that one from 10^-12 on;
-values of 2^93 (10^28) and more are an error. Infinities and NaN are counted apart, as nothing could
-take them out of a total.
+Each of the three has 93 bits, 28 digits, which leaves room for 10^10 of them in a total. A value
+loses only what it has behind 186 binary places (10^-56), so a sum of one is that one from 10^-40
+on; values of 2^93 (10^28) and more are an error. Infinities and NaN are counted apart, as nothing
+could take them out of a total.
 """
 
 from __future__ import annotations
@@ -29,51 +30,42 @@ def _of(power: int) -> str:
     return f"{2.0**power!r}D"
 
 
-def _decimal(high: str, low: str) -> str:
-    """`high * 2^62 + low`, of which a BIGINT holds each."""
-    first, second = (f"CAST(try_cast({part} AS BIGINT) AS DECIMAL(19,0))" for part in (high, low))
-    return f"CAST({first} * CAST({2**62} AS DECIMAL(19,0)) + {second} AS DECIMAL(28,0))"
+def _whole(x: str) -> str:
+    """What is before the point, as `high * 2^62 + low`, of which a BIGINT holds each; or null."""
+    high = f"try_cast({x} * {_of(-62)} AS BIGINT)"
+    low = f"try_cast({x} - CAST({high} AS DOUBLE) * {_of(62)} AS BIGINT)"
+    product = f"CAST({high} AS DECIMAL(19,0)) * CAST({2**62} AS DECIMAL(19,0))"
+    return f"try_cast({product} + CAST({low} AS DECIMAL(19,0)) AS DECIMAL(28,0))"
 
 
-_TRUNCATED = "CAST(try_cast({0} AS BIGINT) AS DOUBLE)"
-_HIGH = f"CAST(try_cast({{0}} * {_of(-62)} AS BIGINT) AS DOUBLE)"
-_WHOLE = (
-    f"CASE WHEN abs({{0}}) < {_of(62)} THEN CAST(try_cast({{0}} AS BIGINT) AS DECIMAL(28,0))"
-    f" WHEN abs({{0}}) < {_of(BITS)} THEN"
-    f" {_decimal(f'{{0}} * {_of(-62)}', f'{{0}} - {_HIGH} * {_of(62)}')} END"
-)
-_BEHIND = f"({{0}} - {_TRUNCATED})"
-_BEHIND_HIGH = f"CAST(try_cast({_BEHIND} * {_of(BITS - 62)} AS BIGINT) AS DOUBLE)"
-_FRACTION = (
-    f"CASE WHEN abs({{0}}) < {_of(53)} THEN "
-    + _decimal(
-        f"{_BEHIND} * {_of(BITS - 62)}",
-        f"rint({_BEHIND} * {_of(BITS)} - {_BEHIND_HIGH} * {_of(62)})",
-    )
-    + " END"
-)
+def _behind(x: str) -> str:
+    """What is behind the point, 2^93 times. From 2^53 on a double has nothing there."""
+    return f"(coalesce({x} - CAST(try_cast({x} AS BIGINT) AS DOUBLE), 0D) * {_of(BITS)})"
+
+
 _RANGE = Failure(
     f"abs({{0}}) >= {_of(BITS)} AND abs({{0}}) < double('Infinity')",
     "'value out of range: double precision of 2^93 or more cannot be added up'",
 )
-_TOTAL = (
-    f"(coalesce(CAST({{1}} AS DOUBLE), 0D) + coalesce(CAST({{2}} AS DOUBLE), 0D) * {_of(-BITS)})"
+_TOTAL = "({})".format(
+    " + ".join(f"coalesce(CAST({{{at + 1}}} AS DOUBLE), 0D) * {_of(-BITS * at)}" for at in range(3))
 )
 
 
 def _finished(total: str) -> str:
     return (
-        "CASE WHEN {3} > 0 AND {4} > 0 THEN double('NaN') WHEN {3} > 0 THEN double('Infinity')"
-        f" WHEN {{4}} > 0 THEN double('-Infinity') WHEN {{0}} > 0 THEN {total} END"
+        "CASE WHEN {4} > 0 AND {5} > 0 THEN double('NaN') WHEN {4} > 0 THEN double('Infinity')"
+        f" WHEN {{5}} > 0 THEN double('-Infinity') WHEN {{0}} > 0 THEN {total} END"
     )
 
 
-_PARTS = "bigint exact exact bigint bigint"
+_PARTS = "bigint exact exact exact bigint bigint"
 
 DOUBLES: Table = {
     # For `aggregates.composed` alone: what a value adds to each part,
-    "whole of double": (Overload("double", PART, _WHOLE, (_RANGE,)),),
-    "fraction of double": (Overload("double", PART, _FRACTION),),
+    "whole of double": (Overload("double", PART, _whole("{0}"), (_RANGE,)),),
+    "fraction of double": (Overload("double", PART, _whole(_behind("{0}"))),),
+    "rest of double": (Overload("double", PART, _whole(f"rint({_behind(_behind('{0}'))})")),),
     # and what the parts are together: how many, the totals, how many are +inf or NaN, -inf or NaN.
     "sum of parts": (Overload(_PARTS, DOUBLE, _finished(_TOTAL)),),
     "avg of parts": (Overload(_PARTS, DOUBLE, _finished(f"{_TOTAL} / {{0}}")),),

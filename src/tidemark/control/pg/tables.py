@@ -82,8 +82,9 @@ def _defaults(seen: Seen) -> Iterator[Row]:
         for position, column in enumerate(each.columns, 1):
             if (text := each.default(column)) is not None:
                 yield {
-                    # One of its own, of a relation that has at most 1,600 columns as PostgreSQL's.
-                    "oid": _FIRST_DEFAULT + each.oid * 1600 + position,
+                    # One of its own, of a relation that has at most 1,600 columns as PostgreSQL's,
+                    # as far as 32 bits have room.
+                    "oid": _FIRST_DEFAULT + (each.oid * 1600 + position) % _FIRST_DEFAULT,
                     "adrelid": each.oid,
                     "adnum": position,
                     "adbin": text,
