@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -369,6 +370,44 @@ def test_numbers_of_a_subscription_are_in_their_order(served: Served, watched: W
     run_sql(page, "SUBSCRIBE steps")
     rows = page.get_by_role("region", name="Rows now").locator("tbody tr")
     expect(rows).to_have_text(["-2.0", "9.5", "10.0", "100.0", "null"], timeout=WAIT)
+
+
+def test_digits_in_json_stay_as_they_are(served: Served, watched: Watched):
+    with served.server.connect() as connection:
+        connection.execute("CREATE TABLE noted (doc jsonb)")
+        connection.execute("""INSERT INTO noted VALUES
+            ('{"n": 9007199254740993}'), ('{"n": 9007199254740992}'), ('[12345678901234567.8]')""")
+    page = watched.go("#/sql?run=1&q=SUBSCRIBE%20noted")
+    rows = page.get_by_role("region", name="Rows now").locator("tbody tr")
+    shown = ["[12345678901234567.8]", '{"n":9007199254740992}', '{"n":9007199254740993}']
+    expect(rows).to_have_text(shown, timeout=WAIT)
+
+
+def test_a_link_runs_nothing_but_a_look(watched: Watched):
+    page = watched.go("#/sql?run=1&q=SUBSCRIBE%20notes%3B")
+    expect(page.get_by_role("region", name="Rows now")).to_be_visible()
+    for text in ("DELETE FROM watched", "SUBSCRIBE notes; DELETE FROM watched"):
+        page = watched.go("#/")
+        page = watched.go(f"#/sql?run=1&q={quote(text)}")
+        expect(page.get_by_role("textbox", name="SQL")).to_have_value(text)
+        expect(page.get_by_text("Ask something")).to_be_visible()
+    run_sql(page, "SELECT count(*) > 0 FROM watched")
+    expect(page.get_by_role("region", name="Rows 1").locator("td")).to_have_text("true")
+
+
+def test_what_follows_a_lost_transaction_is_not_run(served: Served, watched: Watched):
+    with served.server.connect() as connection:
+        connection.execute("CREATE TABLE kept (a int)")
+    page = watched.go("#/sql")
+    run_sql(
+        page, "SET idle_in_transaction_session_timeout = '1s'; BEGIN; INSERT INTO kept VALUES (1)"
+    )
+    watched.sees("the session has ended: the next statement begins another")
+    run_sql(page, "INSERT INTO kept VALUES (2); COMMIT")
+    watched.sees("the transaction was rolled back, and what was SET is gone")
+    watched.sees("The statement after it was not run.")
+    run_sql(page, "SELECT count(*) FROM kept")
+    expect(page.get_by_role("region", name="Rows 1").locator("td")).to_have_text("0")
 
 
 def test_verify_from_the_page(served: Served, watched: Watched):

@@ -35,6 +35,14 @@ function authorization(who) {
   return { Authorization: `Basic ${btoa(String.fromCharCode(...bytes))}` };
 }
 
+// JSON as it was sent: digits that a number of JavaScript's would lose stay where they are.
+const parsed = (text) => JSON.parse(text, exactly);
+
+function exactly(_, value, context) {
+  const isRounded = typeof value === "number" && context && String(value) !== context.source;
+  return isRounded ? JSON.rawJSON(context.source) : value;
+}
+
 const NUMBERS = new Set([20, 21, 23, 26, 700, 701]);
 
 // Rows as objects; integers and doubles as numbers, as the catalog's are small enough for that.
@@ -85,7 +93,7 @@ async function request(queries, who) {
   }
   let body;
   try {
-    body = await response.json();
+    body = parsed(await response.text());
   } catch {
     const message = `What answers is not the server (HTTP ${response.status}): is there a proxy in between?`;
     throw new Failure({ message, code: "08006" }, response.status);
@@ -97,11 +105,15 @@ async function request(queries, who) {
 }
 
 // One session over a websocket. `run` sends a statement and gives its messages to `heard`; it
-// resolves when the statement has ended. `close` cancels what runs, and ends the session.
+// resolves when the statement has ended. `close` cancels what runs, and ends the session. `onEnd`
+// is told of it, with the failure if that took a transaction along and no statement has heard it.
 export class Conversation {
-  constructor({ onState = () => {} } = {}) {
+  constructor({ onState = () => {}, onEnd = () => {} } = {}) {
     this.onState = onState;
+    this.onEnd = onEnd;
     this.turn = null;
+    this.state = "I";
+    this.hasEnded = false;
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     this.socket = new WebSocket(`${scheme}://${location.host}/api/ws`);
     this.opened = new Promise((resolve, reject) => {
@@ -115,16 +127,17 @@ export class Conversation {
       const options = { application_name: "tidemark_console_shell" };
       this.socket.send(JSON.stringify({ ...signedIn(), options }));
     };
-    this.socket.onmessage = ({ data }) => this.take(JSON.parse(data));
+    this.socket.onmessage = ({ data }) => this.take(parsed(data));
     this.socket.onclose = () => this.end(new Failure({ message: wasOpen ? "The session has ended." : NO_ANSWER, code: "08006" }, 0));
   }
 
   get isOpen() {
-    return this.socket.readyState <= WebSocket.OPEN;
+    return !this.hasEnded;
   }
 
   take({ type, payload }) {
     if (type === "ReadyForQuery") {
+      this.state = payload;
       this.onState(payload);
       this.ready();
       const turn = this.turn;
@@ -133,13 +146,18 @@ export class Conversation {
     } else if (this.turn) {
       this.turn.heard(type, payload);
     } else if (type === "Error") {
-      this.failed(new Failure(payload));
+      this.end(new Failure(payload)); // That nobody asked for: it is the last that is said.
     }
   }
 
   end(failure) {
+    if (this.hasEnded) return;
+    this.hasEnded = true;
+    const wasInTransaction = this.state !== "I";
+    if (wasInTransaction) failure.hint = "the transaction was rolled back, and what was SET is gone";
     this.failed(failure);
     this.turn?.fail(failure);
+    this.onEnd(wasInTransaction && !this.turn ? failure : null);
     this.turn = null;
   }
 

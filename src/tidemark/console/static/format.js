@@ -9,6 +9,8 @@ export function orderOf(text) {
   return Number.isNaN(number) ? Infinity : number;
 }
 
+export const textOf = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
 const COUNT = new Intl.NumberFormat("en");
 
 export const count = (value) => (value === null || value === undefined ? "–" : COUNT.format(value));

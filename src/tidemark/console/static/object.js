@@ -4,9 +4,8 @@ import { ask, read } from "/console/api.js";
 import * as format from "/console/format.js";
 import { useLive } from "/console/live.js";
 import { lagsOf, shownName, sqlName } from "/console/model.js";
-import { Code, Empty, Facts, Lag, Loaded, Loading, ObjectLink, Problem, Sparkline, Status, Table, Tabs } from "/console/parts.js";
+import { cell, Code, Empty, Facts, Lag, Loaded, Loading, ObjectLink, Problem, Sparkline, Status, Table, Tabs } from "/console/parts.js";
 import { Plan, planOf } from "/console/plan.js";
-import { cell } from "/console/sql.js";
 import { Storage } from "/console/storage.js";
 import { useVerify, Verdicts } from "/console/verify.js";
 
@@ -168,7 +167,7 @@ function Rows({ object }) {
 
 function shownColumn({ name, type_oid }, at) {
   const isNumber = format.NUMERIC.has(type_oid);
-  const by = (row) => (isNumber && row[at] !== null ? format.orderOf(row[at]) : row[at]);
+  const by = (row) => (row[at] === null ? null : isNumber ? format.orderOf(row[at]) : format.textOf(row[at]));
   return { name, by, right: isNumber, mono: true, cell: (row) => cell(row[at]) };
 }
 

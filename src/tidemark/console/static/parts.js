@@ -170,6 +170,11 @@ export function Table({ label, columns, rows, id, sorted: first = null, empty = 
   </div>`;
 }
 
+// A value of SQL's; what is no text is jsonb, an array or a boolean.
+export function cell(value) {
+  return value === null ? html`<span class="dim">null</span>` : format.textOf(value);
+}
+
 export function Facts({ facts }) {
   return html`<dl class="facts">
     ${facts.filter(Boolean).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}

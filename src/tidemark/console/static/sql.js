@@ -2,9 +2,9 @@
 import { html, useEffect, useRef, useState } from "/console/vendor/preact.js";
 import { Conversation, Failure } from "/console/api.js";
 import * as format from "/console/format.js";
-import { Empty, highlighted, Problem } from "/console/parts.js";
+import { cell, Empty, highlighted, Problem } from "/console/parts.js";
 import { Plan, planOf } from "/console/plan.js";
-import { explaining, sent, statementAt, statementsOf } from "/console/statements.js";
+import { explaining, isWatching, sent, statementAt, statementsOf } from "/console/statements.js";
 import { Stream, StreamTable } from "/console/stream.js";
 
 const TEXT = "tidemark.sql";
@@ -19,6 +19,12 @@ const EXAMPLES = [
   ["What was asked lately", "SELECT began_at, application_name, sql FROM mz_internal.mz_recent_activity_log ORDER BY began_at DESC LIMIT 20;"],
 ];
 
+const STATES = {
+  T: "in a transaction",
+  E: "in a failed transaction: ROLLBACK ends it",
+  ended: "the session has ended: the next statement begins another",
+};
+
 const saved = (key, otherwise) => JSON.parse(sessionStorage.getItem(key) ?? "null") ?? otherwise;
 const save = (key, value) => sessionStorage.setItem(key, JSON.stringify(value));
 
@@ -32,11 +38,17 @@ export function Shell({ query, world }) {
   const talk = useRef(null);
   const past = useRef(null); // How far back in the history, and what stood here before.
   const draft = useRef("");
+  const unheard = useRef(null); // That a transaction was lost, until it has been said.
 
   const conversation = () => {
-    if (!talk.current?.isOpen) talk.current = new Conversation({ onState: setState });
+    if (!talk.current?.isOpen) talk.current = new Conversation({ onState: setState, onEnd });
     return talk.current;
   };
+
+  function onEnd(failure) {
+    setState("ended");
+    unheard.current = failure;
+  }
 
   async function run(statements) {
     if (!statements.length || running) return;
@@ -51,8 +63,10 @@ export function Shell({ query, world }) {
       const draw = setInterval(() => setResults([...made]), DRAW_EVERY);
       const { sql, longer } = sent(statement.sql);
       try {
+        if (unheard.current) throw unheard.current; // Rather than go on outside the transaction.
         await conversation().run(sql, (type, payload) => result.take(type, payload, longer));
       } catch (failure) {
+        unheard.current = null;
         result.fail(failure);
       }
       clearInterval(draw);
@@ -121,13 +135,13 @@ export function Shell({ query, world }) {
   useEffect(() => save(TEXT, text), [text]);
   useEffect(() => {
     input.current.focus();
-    if (query.has("run")) run(statementsOf(text));
+    if (query.has("run") && isWatching(text)) run(statementsOf(text)); // Links come from anywhere.
     return () => talk.current?.close();
   }, []);
 
   return html`
     <div class="head"><h1>SQL</h1>
-      <p class="dim">${state === "T" ? "in a transaction" : state === "E" ? "in a failed transaction: ROLLBACK ends it" : `as ${world.user}`}</p></div>
+      <p class="dim" role="status">${STATES[state] ?? `as ${world.user}`}</p></div>
     <div class="editor">
       <pre aria-hidden="true">${highlighted(text, wrong)}${"\n"}</pre>
       <textarea ref=${input} spellcheck="false" autocomplete="off" autocapitalize="off" aria-label="SQL" placeholder="SELECT …; SUBSCRIBE …; EXPLAIN …"
@@ -220,9 +234,4 @@ function Grid({ result, number }) {
       </table>
     </div>
     ${result.count > MOST_ROWS ? html`<p class="none">The first ${format.count(MOST_ROWS)} of ${format.count(result.count)} rows.</p>` : null}`;
-}
-
-export function cell(value) {
-  if (value === null) return html`<span class="dim">null</span>`;
-  return typeof value === "string" ? value : JSON.stringify(value);
 }

@@ -52,6 +52,13 @@ export function sent(sql) {
   return { sql: front + sql.slice(match[0].length), longer: front.length - match[0].length };
 }
 
+// Whether this only looks at something that has a name.
+export function isWatching(text) {
+  const [one, ...others] = statementsOf(text);
+  const [, what] = one?.sql.match(/^SUBSCRIBE\s+(?:TO\s+)?([\s\S]*)$/i) ?? [];
+  return others.length === 0 && what !== undefined && what.match(NAME)?.[0] === what;
+}
+
 // Of any statement, without running it; an EXPLAIN stays what it is.
 export function explaining(sql) {
   const bare = sql.replace(/^EXPLAIN\s+(?:(?:RAW|DECORRELATED|OPTIMIZED)\s+)?(?:PLAN\s+)?(?:AS\s+JSON\s+)?(?:FOR\s+)?/i, "");

@@ -1,6 +1,7 @@
 // A subscription: what is there now, out of the changes that come; and the changes themselves.
 import { html, useState } from "/console/vendor/preact.js";
 import * as format from "/console/format.js";
+import { cell } from "/console/parts.js";
 
 const SHOWN = 500;
 const CHANGES = 200;
@@ -50,7 +51,7 @@ function inOrder(stream) {
   const by = ({ row: a }, { row: b }) => {
     for (let at = 0; at < numbers.length; at += 1) {
       const nulls = (a[at] === null) - (b[at] === null);
-      const found = nulls || (a[at] === null ? 0 : numbers[at] ? order(format.orderOf(a[at]), format.orderOf(b[at])) : order(a[at], b[at]));
+      const found = nulls || (a[at] === null ? 0 : numbers[at] ? order(format.orderOf(a[at]), format.orderOf(b[at])) : order(format.textOf(a[at]), format.textOf(b[at])));
       if (found) return found;
     }
     return 0;
@@ -75,14 +76,12 @@ export function StreamTable({ stream, isLive }) {
       ${asChanges
         ? html`<table>
             <thead><tr>${stream.names.map((name, at) => html`<th scope="col" class=${right(at)}>${name}</th>`)}</tr></thead>
-            <tbody>${[...stream.changes].reverse().map((row) => html`<tr class=${Number(row[stream.diff]) < 0 ? "gone" : "come"}>${row.map((value, at) => html`<td class="mono ${right(at)}">${shown(value)}</td>`)}</tr>`)}</tbody>
+            <tbody>${[...stream.changes].reverse().map((row) => html`<tr class=${Number(row[stream.diff]) < 0 ? "gone" : "come"}>${row.map((value, at) => html`<td class="mono ${right(at)}">${cell(value)}</td>`)}</tr>`)}</tbody>
           </table>`
         : html`<table>
             <thead><tr>${stream.data.map((at) => html`<th scope="col" class=${right(at)}>${stream.names[at]}</th>`)}${rows.some(([, { copies }]) => copies !== 1) ? html`<th scope="col" class="right">copies</th>` : null}</tr></thead>
-            <tbody>${rows.map(([key, { row, copies, at }]) => html`<tr key=${key} class=${now - at < FRESH ? "fresh" : ""}>${row.map((value, at) => html`<td class="mono ${right(stream.data[at])}">${shown(value)}</td>`)}${copies !== 1 ? html`<td class="right">${copies}</td>` : null}</tr>`)}</tbody>
+            <tbody>${rows.map(([key, { row, copies, at }]) => html`<tr key=${key} class=${now - at < FRESH ? "fresh" : ""}>${row.map((value, at) => html`<td class="mono ${right(stream.data[at])}">${cell(value)}</td>`)}${copies !== 1 ? html`<td class="right">${copies}</td>` : null}</tr>`)}</tbody>
           </table>`}
     </div>
     ${!asChanges && stream.rows.size > SHOWN ? html`<p class="none">The first ${SHOWN} of ${format.count(stream.rows.size)} rows.</p>` : null}`;
 }
-
-const shown = (value) => (value === null ? html`<span class="dim">null</span>` : typeof value === "string" ? value : JSON.stringify(value));
