@@ -149,7 +149,7 @@ def weight_sql(value: str, type_: SqlType) -> str:
     """`value` (of `type_`) times `_d` as a sum of that type, exactly; nothing for null."""
     precision, scale = type_.decimal
     exact = sum_type(type_).spark
-    if precision + COPIES < MAX_PRECISION:
+    if precision + COPIES < MAX_PRECISION or not scale:
         product = f"CAST({value} AS DECIMAL({precision}, {scale})) * CAST(_d AS DECIMAL({COPIES}))"
         # Most rows count once, and need no product of decimals.
         weight = f"CASE _d WHEN 1 THEN CAST({value} AS {exact}) ELSE CAST({product} AS {exact}) END"

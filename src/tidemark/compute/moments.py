@@ -32,7 +32,6 @@ from tidemark.types import (
     DOUBLE,
     INTEGER,
     INTERVAL,
-    NUMERIC,
     TIMESTAMP,
     TIMESTAMPTZ,
     SqlType,
@@ -48,7 +47,7 @@ Make = Callable[[str, Args], Expr]
 
 def interval_arithmetic(fn: str, args: Args, call: Make) -> Expr | None:
     """The result, if an interval takes part in the arithmetic; else None."""
-    if len(args) == 2 and (fn == "+" or (fn == "-" and args[0].type == INTERVAL)):
+    if len(args) == 2 and (fn == "+" or (fn == "-" and any(a.type == INTERVAL for a in args))):
         args = tuple(_as_interval(arg, other) for arg, other in (args, args[::-1]))
     if not any(arg.type == INTERVAL for arg in args):
         return _difference(*args, call) if fn == "-" and len(args) == 2 else None
@@ -200,8 +199,8 @@ def _scaled(fn: str, left: Expr, right: Expr, call: Make) -> Expr:
         if number.type.is_integer and fn == "*":
             return Call(TIMES, (cast(number, INTEGER), interval), INTERVAL)
         raise with_months()
-    if number.type == DOUBLE:
-        number = cast(number, NUMERIC)
+    if number.type == DOUBLE and (fn == "*" or left.type == INTERVAL):
+        return call(f"interval {fn} double", (_of_seconds(_seconds(interval, call), call), number))
     if (fn == "/" and left.type != INTERVAL) or not (number.type.is_number or is_constant):
         raise Unsupported(
             f"operator does not exist: {left.type} {fn} {right.type}",

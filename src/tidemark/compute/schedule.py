@@ -219,8 +219,8 @@ class Schedule:
                 self._start(job, work, upper, self._maintainers.submit)
 
     def _rest(self, resting: list[tuple[Job, Frontier]]) -> set[str]:
-        """Take those on for which that is one append, with one commit for all of them; who they
-        are. Whoever loses, or has more to do than that, goes on in the usual way."""
+        """Take those on for which that is one append, with one commit for all of them; whose turn
+        that was. Whoever loses, or has more to do than that, goes on in the usual way."""
         begun = self._clock.monotonic()
         with self._lock:
             mine = [(job, upper) for job, upper in resting if not job.dropped]
@@ -231,7 +231,8 @@ class Schedule:
             asked = [(job, upper, step) for job, upper in mine if (step := _rest_of(job, upper))]
             outcomes = apply_together([step for _, _, step in asked])
             for (job, upper, _), outcome in zip(asked, outcomes, strict=True):
-                if isinstance(outcome, Appended) and self._rested(job, upper):
+                if isinstance(outcome, Appended):
+                    self._rested(job, upper)
                     rested.add(job.id)
         finally:
             took = self._clock.monotonic() - begun
@@ -245,16 +246,15 @@ class Schedule:
                     job.throw_away()
         return rested
 
-    def _rested(self, job: Job, upper: Frontier) -> bool:
+    def _rested(self, job: Job, upper: Frontier) -> None:
         assert job.view is not None
         try:
             job.view.rested(upper)
         except Exception as error:
             self._failed(job, error)
-            return False
+            return
         job.healthy()
         job.overtaken = 0
-        return True
 
     def _due(self, job: Job, uppers: dict[str, Frontier]) -> tuple[Work, Frontier] | None:
         """What a view has to do, and up to where."""

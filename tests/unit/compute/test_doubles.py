@@ -1,10 +1,11 @@
-"""A double as two whole numbers: nothing of it is lost that a sum should have."""
+"""A double as whole numbers: nothing of it is lost that a sum should have."""
 
 from __future__ import annotations
 
 import math
 import random
 import struct
+from decimal import Decimal
 from fractions import Fraction
 
 from pyspark.sql import Row, SparkSession
@@ -42,6 +43,37 @@ def test_a_double_is_its_parts(spark: SparkSession) -> None:
     )
     for row in found.collect():
         _check(row, seed)
+
+
+def test_totals_that_cancel_leave_what_is_left(spark: SparkSession) -> None:
+    """Parts of different signs would each be rounded first."""
+    overload = DOUBLES["sum of parts"][0]
+    rng = random.Random(5)
+    lists = [[3.0, -2.5, -0.5, 1e-12], [1.0, -0.5, -0.5, 1e-20], [100.0, -99.9, -0.1, 1e-16]]
+    lists += [[-x for x in each] for each in lists] + [[], [0.0], [-1.0, 1.0], [2.0**92, -1e-30]]
+    for _ in range(300):
+        some = [rng.choice((1, -1)) * rng.random() * 10.0 ** rng.randint(-12, 20) for _ in range(5)]
+        lists.append([*some, *(-x for x in some[: rng.randint(0, 5)]), rng.random() * 1e-15])
+    rows = []
+    for each in lists:
+        total = sum(map(Fraction, each), Fraction(0))
+        whole, fraction, rest = 0, 0, 0
+        for x in each:
+            exact = Fraction(x)
+            w = int(exact)
+            f = int((exact - w) * 2**BITS)
+            whole, fraction = whole + w, fraction + f
+            rest += int((exact - w - Fraction(f, 2**BITS)) * 2 ** (2 * BITS))
+        rows.append((len(each), Decimal(whole), Decimal(fraction), Decimal(rest), float(total)))
+    parts = "n bigint, w decimal(38,0), f decimal(38,0), r decimal(38,0), total double"
+    frame = spark.createDataFrame(rows, parts)
+    text = str(overload.spark).format("n", "w", "f", "r", "0L", "0L")
+    for row in frame.selectExpr("*", f"{text} AS found").collect():
+        if row.n == 0:
+            assert row.found is None
+        else:
+            near = math.isclose(row.found, row.total, rel_tol=2.0**-51, abs_tol=2.0**-180)
+            assert near, f"{row} of seed 5"
 
 
 def _check(row: Row, seed: int) -> None:

@@ -65,6 +65,7 @@ class FakeView:
         return False
 
     def start(self) -> bool:
+        self._world.began.append((self.id, threading.current_thread().name))
         self.lower = self._writer.fetch_upper()
         return True
 
@@ -124,6 +125,7 @@ class World:
         self.gates: dict[str, threading.Event] = {}
         self.failing: dict[str, int] = {}
         self.order: list[tuple[str, str]] = []
+        self.began: list[tuple[str, str]] = []
         self.stopped: list[str] = []
         self._lock = threading.Lock()
 
@@ -297,3 +299,4 @@ def test_one_that_fails_at_rest_fails_alone(world: World):
     _until(lambda: world.status("a").error is None)
     assert world.stopped == ["a"]
     assert {id_ for id_, _ in world.order} == {"busy"}
+    assert all(thread != "schedule" for _, thread in world.began), "others would stand still"

@@ -47,9 +47,30 @@ _RANGE = Failure(
     f"abs({{0}}) >= {_of(BITS)} AND abs({{0}}) < double('Infinity')",
     "'value out of range: double precision of 2^93 or more cannot be added up'",
 )
-_TOTAL = "({})".format(
-    " + ".join(f"coalesce(CAST({{{at + 1}}} AS DOUBLE), 0D) * {_of(-BITS * at)}" for at in range(3))
-)
+
+
+def _total() -> str:
+    """The totals as one double. Parts of the same sign: others cancel after they were rounded."""
+    size = f"{2**BITS}BD"
+
+    def signed(sign: str) -> tuple[str, str]:
+        whole, fraction, rest = (
+            f"{sign}coalesce(CAST({{{at}}} AS DECIMAL(38,0)), 0BD)" for at in (1, 2, 3)
+        )
+        fraction = f"({fraction} + ({rest} - pmod({rest}, {size})) div {size})"
+        whole = f"({whole} + ({fraction} - pmod({fraction}, {size})) div {size})"
+        parts = (f"pmod({rest}, {size})", f"pmod({fraction}, {size})", whole)
+        powers = (-2 * BITS, -BITS, 0)
+        terms = (
+            f"CAST({part} AS DOUBLE) * {_of(n)}" for part, n in zip(parts, powers, strict=True)
+        )
+        return whole, " + ".join(terms)
+
+    (whole, positive), (_, negative) = signed(""), signed("-")
+    return f"(CASE WHEN {whole} < 0 THEN -({negative}) ELSE {positive} END)"
+
+
+_TOTAL = _total()
 
 
 def _finished(total: str) -> str:

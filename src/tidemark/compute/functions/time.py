@@ -163,6 +163,16 @@ def _write_of_local(texts: tuple[str, ...], args: Args, type_: SqlType) -> str:
 
 
 _LONG = Failure("{v} IS NULL", "'interval out of range'")
+_BY_ZERO = Failure("{1} = 0", "'division by zero'")
+
+
+def _scaled(by: str) -> str:
+    """An interval's microseconds as a double, `by` something, as PostgreSQL computes it."""
+    micros = f"try_cast(rint(CAST({{0}} * 1000000BD AS DOUBLE) {by}) AS BIGINT)"
+    return (
+        f"CAST(CAST({micros} AS DECIMAL(20,0)) * CAST('0.000001' AS DECIMAL(7,6)) AS DECIMAL(20,6))"
+    )
+
 
 TIMES: Table = {
     "extract": (
@@ -178,6 +188,10 @@ TIMES: Table = {
     # An interval from its seconds, and back.
     "interval of": (Overload("exact", INTERVAL, "try_cast({0} AS DECIMAL(20,6))", (_LONG,)),),
     "seconds of": (Overload("interval", numeric(20, 6), "{0}"),),
+    "interval * double": (Overload("interval double", INTERVAL, _scaled("* {1}"), (_LONG,)),),
+    "interval / double": (
+        Overload("interval double", INTERVAL, _scaled("/ nullif({1}, 0D)"), (_BY_ZERO, _LONG)),
+    ),
     "justify_hours": (Overload("interval", INTERVAL, "{0}"),),
     "floor milliseconds": (Overload("timestamptz", BIGINT, _FLOOR_MILLIS.format(x=_EPOCH_MICROS)),),
     "ceil milliseconds": (
