@@ -4,7 +4,9 @@
 
 Other parameters go to libpq (`sslmode`, say). One statement is one transaction and one round
 trip. It is right at READ COMMITTED, because a head only grows: two who insert onto the same head
-meet at the primary key, and the second inserts nothing. Who has committed notifies the others in
+meet at the primary key, and the second inserts nothing. What is truncated is no longer there to be
+met, so nobody may be under way who saw it as the head: truncating waits for them, and they for it
+(a statement locks its table before it looks). Who has committed notifies the others in
 that same transaction. The threads of a process commit together (`group`).
 
 Goes to the primary, not through a pooler that hands out connections per transaction: that would
@@ -17,7 +19,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, LiteralString, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -74,6 +76,7 @@ WITH done AS (
 SELECT key, seqno, pg_notify({channel}, CASE WHEN octet_length(key) > {longest} THEN '' ELSE key END)
 FROM done
 """
+ALONE = "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
 TRUNCATE = """
 DELETE FROM {table} WHERE key = %s AND seqno < %s
 AND %s <= (SELECT max(seqno) FROM {table} WHERE key = %s)
@@ -124,7 +127,8 @@ class PostgresConsensus:
     def truncate(self, key: str, seqno: int) -> int:
         rows = self._read("SELECT max(seqno) FROM {table} WHERE key = %s", (_storable(key),))
         check_truncate(key, seqno, rows[0][0])
-        return self._run(TRUNCATE, (key, seqno, seqno, key), lambda cursor: cursor.rowcount)
+        values = (key, seqno, seqno, key)
+        return self._run(TRUNCATE, values, lambda cursor: cursor.rowcount, alone=True)
 
     def keys(self) -> list[str]:
         query = 'SELECT DISTINCT key COLLATE "C" AS key FROM {table} ORDER BY key'
@@ -175,19 +179,28 @@ class PostgresConsensus:
         query: LiteralString,
         values: tuple[object, ...],
         fetch: Callable[[psycopg.Cursor], T],
+        *,
+        alone: bool = False,
     ) -> T:
-        statement = self._statements.get(query)
-        if statement is None:
-            composed = sql.SQL(query).format(**self._names).as_bytes(None)
-            statement = self._statements[query] = composed
+        statement = self._composed(query)
         connection = self._borrow()
         try:
-            result = fetch(connection.execute(statement, values, prepare=True))
+            with connection.transaction() if alone else nullcontext():
+                if alone:
+                    connection.execute(self._composed(ALONE))
+                result = fetch(connection.execute(statement, values, prepare=True))
         except psycopg.Error as error:
             raise self._explained(error) from error
         finally:
             self._give_back(connection)
         return result
+
+    def _composed(self, query: LiteralString) -> bytes:
+        statement = self._statements.get(query)
+        if statement is None:
+            composed = sql.SQL(query).format(**self._names).as_bytes(None)
+            statement = self._statements[query] = composed
+        return statement
 
     def _borrow(self) -> psycopg.Connection:
         while self._idle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from uuid import uuid4
 
@@ -58,6 +58,41 @@ class TestPostgres:
             assert consensus.compare_and_set("j", Versioned(0, b"x"))
             assert heard.wait("j")
             stop()
+
+    def test_what_is_truncated_meanwhile_is_not_won(
+        self, postgres_server: PostgresServer, schema_uri: str
+    ):
+        """Whoever waits at one log has already seen where another one ended."""
+        schema = schema_uri.rpartition("=")[2]
+        waits = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND application_name = 'tidemark'"
+        )
+
+        def until_waiting(count: int, what: Future) -> None:
+            with psycopg.connect(postgres_server.uri(), autocommit=True) as watching:
+                while watching.execute(waits).fetchone() != (count,) and not what.done():
+                    pass
+
+        with (
+            closing(PostgresConsensus(schema_uri)) as consensus,
+            psycopg.connect(postgres_server.uri()) as twin,
+            ThreadPoolExecutor() as pool,
+        ):
+            for key in "ab":
+                assert consensus.compare_and_set(key, Versioned(0, b"x"))
+            twin.execute(f"INSERT INTO {schema}.consensus VALUES ('a', 1, 'twin')")
+            both = [("a", Versioned(1, b"x")), ("b", Versioned(1, b"x"))]
+            late = pool.submit(consensus.compare_and_set_all, both)
+            until_waiting(1, late)
+            for seqno in (1, 2):
+                assert consensus.compare_and_set("b", Versioned(seqno, b"y"))
+            truncated = pool.submit(consensus.truncate, "b", 2)
+            until_waiting(2, truncated)
+            twin.commit()
+            assert late.result() == [False, False]
+            assert truncated.result() == 2
+            assert consensus.scan("b") == [Versioned(2, b"y")]
 
     def test_killed_in_the_middle_of_commits(
         self, postgres_server: PostgresServer, schema_uri: str
