@@ -50,7 +50,7 @@ def table_of(data: Loadable) -> pa.Table:
     if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
         return _of_dicts(data)
     if type(data).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False)
+        return pa.Table.from_pandas(_frame(data), preserve_index=False)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     raise InvalidUsage(
@@ -66,6 +66,17 @@ def _of_dicts(rows: Sequence[Mapping[str, object]]) -> pa.Table:
     return pa.table({name: _array(name, [row.get(name) for row in rows]) for name in names})
 
 
+def _frame(data: Any) -> Any:
+    """One of pandas', without dicts."""
+    frame = data.copy(deep=False)
+    for at in range(len(frame.columns)):
+        values = frame.iloc[:, at]
+        column = _column(values)
+        if column is not values:
+            frame.isetitem(at, column)
+    return frame
+
+
 def _array(name: str, values: Any) -> Any:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise InvalidUsage(
@@ -76,7 +87,7 @@ def _array(name: str, values: Any) -> Any:
     if not isinstance(column, Sequence):
         return column
     try:
-        return pa.array(column)
+        return pa.array(column, from_pandas=column is not values)  # Its NaN is a null.
     except pa.ArrowException as error:
         raise DataError(
             f"column {name} cannot be inserted: {error}",
@@ -86,7 +97,8 @@ def _array(name: str, values: Any) -> Any:
 
 def _column(values: Any) -> Any:
     """Dicts are JSON: as an Arrow struct, each would get the keys of all others."""
-    if isinstance(values, Sequence) and any(isinstance(value, Mapping) for value in values):
+    is_untyped = isinstance(values, Sequence) or str(getattr(values, "dtype", "")) == "object"
+    if is_untyped and any(isinstance(value, Mapping) for value in values):
         return [json.dumps(v, default=str) if isinstance(v, Mapping) else v for v in values]
     return values
 

@@ -120,6 +120,22 @@ def test_other_shapes(db: tidemark.Database):
     assert empty.arrow().schema.types == [pa.int32(), pa.string()]
 
 
+def test_a_dict_of_pandas_keeps_its_own_keys(db: tidemark.Database):
+    db.execute("CREATE TABLE t (k int, j jsonb)")
+    given = [{"vip": True}, None, {"since": 2020}]
+    series = pd.Series(given)
+    series[1] = math.nan
+    for data in (
+        pd.DataFrame({"k": [1, 2, 3], "j": given}),
+        {"k": [1, 2, 3], "j": series},
+        {"k": [1, 2, 3], "j": series.to_numpy()},
+    ):
+        assert db.insert("t", data) == 3
+        for k, value in enumerate(given, 1):
+            assert db.sql("SELECT j FROM t WHERE k = $1", [k]).scalar() == value
+        db.execute("DELETE FROM t")
+
+
 def test_parameters_and_errors(db: tidemark.Database):
     db.execute("CREATE TABLE t (k int, v text)")
     assert db.execute("INSERT INTO t VALUES ($1, $2), (2, '100%')", [1, "o'ne"]) == 2
