@@ -34,6 +34,7 @@ def db(port: int) -> Iterator[tidemark.Database]:
             opened.execute(f"DROP TABLE IF EXISTS {name}")
 
 
+OUTER_SPACE = [f"{c}x{c}" for c in " \t\n\r\v\f\x1c\x85\u00a0\u3000"]
 EVERY_TYPE = {
     "k": ("int NOT NULL", pa.int32(), 1),
     "si": ("smallint", pa.int16(), -3),
@@ -54,7 +55,7 @@ EVERY_TYPE = {
     ),
     "iv": ("interval", pa.duration("us"), -timedelta(days=1, hours=2, microseconds=5)),
     "li": ("int[]", pa.list_(pa.int32()), [1, None]),
-    "lt": ("text[]", pa.list_(pa.string()), ["a b", 'c"d\\', "", None, "NULL"]),
+    "lt": ("text[]", pa.list_(pa.string()), ["a b", 'c"d\\', "", None, "NULL", *OUTER_SPACE]),
     "ln": ("numeric[]", pa.list_(pa.decimal128(38, 16)), [Decimal("1.5")]),
     "lb": ("bytea[]", pa.list_(pa.binary()), [b"\x01", b""]),
 }
