@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from typing import Literal, Self
 
 import psycopg
@@ -30,6 +31,11 @@ Parameters = Sequence[object] | Mapping[str, object]
 
 HOST, PORT, NAME = "127.0.0.1", 6875, "tidemark"
 """Where a server is if nothing else was said; the user and the database have the same name."""
+
+_JSON_COLUMNS = (
+    "SELECT attname FROM pg_catalog.pg_attribute"
+    " WHERE attrelid = $1::regclass AND atttypid = 'jsonb'::regtype"
+)
 
 _NUMBERED = re.compile(r"\$[1-9]")
 _STREAM = re.compile(r"\b(subscribe|copy)\b", re.IGNORECASE)
@@ -162,7 +168,7 @@ class Database:
         """Insert rows, all of them or none: an Arrow table, a pandas, Polars or Spark data frame,
         a `Result`, a dict of columns or a list of dicts. Columns go by their names."""
         with as_rows():
-            given = table_of(data)
+            given = table_of(data, cache(partial(self._json_columns, table)))
         if not given.num_columns:
             return 0
         names = ", ".join(quoted(name) for name in given.column_names)
@@ -172,6 +178,10 @@ class Database:
                 for block in csv_blocks(given):
                     copy.write(block)
             return cursor.rowcount
+
+    def _json_columns(self, table: str) -> set[str]:
+        found = self.sql(_JSON_COLUMNS, [relation(table)])
+        return {name for (name,) in found.rows()}
 
     # ---- data that changes -------------------------------------------------------------------
 

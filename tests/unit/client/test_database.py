@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import psycopg
@@ -135,6 +136,28 @@ def test_a_dict_of_pandas_keeps_its_own_keys(db: tidemark.Database):
         for k, value in enumerate(given, 1):
             assert db.sql("SELECT j FROM t WHERE k = $1", [k]).scalar() == value
         db.execute("DELETE FROM t")
+
+
+def test_a_list_is_json_where_the_column_is(db: tidemark.Database):
+    db.execute("CREATE TABLE t (k int, j jsonb, a int[], l jsonb[])")
+    lists = [[], [1, "x", None], [{"a": 1}, {"b": [2]}], {"c": ()}, None]
+    arrays = [[], [1, None], None, [2, 3], [4]]
+    dicts = [[], [{"a": 1}, None], [{"b": 2}, {"c": 3}], None, [{"d": None}]]
+    columns = {"k": [0, 1, 2, 3, 4], "j": lists, "a": arrays, "l": dicts}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for data in (columns, rows, pd.DataFrame(columns)):
+        with db.transaction():
+            assert db.insert("public.t", data) == 5
+        for k in range(5):
+            kept = db.sql("SELECT j, a, l FROM t WHERE k = $1", [k]).one()
+            assert kept == ({"c": []} if k == 3 else lists[k], arrays[k], dicts[k])
+        db.execute("DELETE FROM t")
+    db.insert('"t"', pa.table({"k": [1], "j": [[1, 2]], "a": [[1, 2]]}))
+    assert db.sql("SELECT j, a FROM t WHERE k = 1").one() == ([1, 2], [1, 2])
+    db.insert("t", pd.DataFrame({"k": [2], "j": [[np.int64(1), np.array([2.5])]]}))
+    assert db.sql("SELECT j FROM t WHERE k = 2").scalar() == [1, [2.5]]
+    with pytest.raises(SqlError, match='relation "nope" does not exist'):
+        db.insert("nope", {"j": [[]]})
 
 
 def test_parameters_and_errors(db: tidemark.Database):
