@@ -199,8 +199,9 @@ class Database:
     ) -> Subscription:
         """Follow a relation or a query: what it has, then every change, as batches.
 
-        To go on where another subscription ended: `as_of=batch.time, snapshot=False`. With
-        `progress`, time that passes without a change is a batch, too. `up_to` is where it ends.
+        To go on where another subscription ended: `as_of=batch.time, snapshot=False`, as far back
+        as the relation's RETAIN HISTORY reaches. With `progress`, time that passes without a change
+        is a batch, too, whose time is to be kept as well. `up_to` is where it ends.
         An `envelope` shows what happened to keys instead of rows that came and went.
         """
         names = (key,) if isinstance(key, str) else tuple(key)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import runpy
 import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import pandas as pd
@@ -19,6 +23,8 @@ import tidemark
 from tidemark.client.problems import no_connection
 from tidemark.errors import Cancelled, DataError, InvalidUsage, SqlError, Unavailable
 from wire_harness import PATIENCE, spark_free_server
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +259,29 @@ def test_a_subscription_is_complete_and_can_be_resumed(db: tidemark.Database):
         assert next(passing).progressed
     with pytest.raises(SqlError, match='relation "nope" does not exist'):
         next(db.subscribe("nope"))
+
+
+def test_a_follower_keeps_the_time_also_while_nothing_changes(
+    db: tidemark.Database, port: int, tmp_path: Path
+):
+    db.execute("CREATE TABLE t (k int) WITH (RETAIN HISTORY FOR '1 hour')")
+    db.execute("INSERT INTO t VALUES (1)")
+    follow = runpy.run_path(str(EXAMPLES / "follow.py"))["follow"]
+    state = tmp_path / "state.json"
+    assert follow(db, "t", state, 1).total() == 1
+    first = json.loads(state.read_text())["time"]
+    with tidemark.connect(port=port) as other:
+        thread = threading.Thread(target=follow, args=(other, "t", state, 1), daemon=True)
+        thread.start()
+        for _ in range(20 * PATIENCE):
+            if json.loads(state.read_text())["time"] > first:
+                break
+            thread.join(0.05)
+        assert json.loads(state.read_text()) == {"time": ANY, "rows": {"[1]": 1}}
+        assert json.loads(state.read_text())["time"] > first
+        db.execute("INSERT INTO t VALUES (2)")
+        thread.join(PATIENCE)
+    assert json.loads(state.read_text())["rows"] == {"[1]": 1, "[2]": 1}
 
 
 def test_what_is_no_table_is_said_so(db: tidemark.Database):
