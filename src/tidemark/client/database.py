@@ -32,6 +32,15 @@ Parameters = Sequence[object] | Mapping[str, object]
 HOST, PORT, NAME = "127.0.0.1", 6875, "tidemark"
 """Where a server is if nothing else was said; the user and the database have the same name."""
 
+_DEFAULTS: dict[str, str | int] = {
+    "host": HOST,
+    "port": PORT,
+    "user": NAME,
+    "dbname": NAME,
+    "fallback_application_name": "tidemark-python",
+    "connect_timeout": 10,
+}
+
 _JSON_COLUMNS = (
     "SELECT attname FROM pg_catalog.pg_attribute"
     " WHERE attrelid = $1::regclass AND atttypid = 'jsonb'::regtype"
@@ -51,15 +60,15 @@ def connect(
     password: str | None = None,
     sslmode: str | None = None,
     settings: Mapping[str, str] | None = None,
-    application_name: str = "tidemark-python",
-    connect_timeout: int = 10,
+    application_name: str | None = None,
+    connect_timeout: int | None = None,
     on_notice: Callable[[str, str], None] | None = None,
     **options: str | int,
 ) -> Database:
     """Connect to a server; without arguments, to the one on this machine.
 
-    `dsn` is `postgresql://user@host:port/database`, `host=… port=…`, or `host[:port]`; what is
-    given by name wins. `settings` are the session's (`{"cluster": "c"}`), and those of its
+    `dsn` is `postgresql://user@host:port/database`, `host=… port=…`, or `host[:port][/database]`;
+    what is given by name wins. `settings` are the session's (`{"cluster": "c"}`), and those of its
     subscriptions; `options` are libpq's (`sslrootcert="ca.pem"`). `on_notice` is called with the
     severity and the text of each notice. A server that does not answer is `Unavailable`.
     """
@@ -70,14 +79,15 @@ def connect(
         "dbname": database,
         "password": password,
         "sslmode": sslmode,
+        "application_name": application_name,
+        "connect_timeout": connect_timeout,
     }
-    defaults = {"host": HOST, "port": PORT, "user": NAME, "dbname": NAME}
-    target = defaults | _parsed(dsn) | {k: v for k, v in named.items() if v is not None} | options
-    target |= {"application_name": application_name, "connect_timeout": connect_timeout}
+    target = _DEFAULTS | _parsed(dsn) | {k: v for k, v in named.items() if v is not None} | options
     if not re.fullmatch(r"[0-9]+(,[0-9]+)*", str(target["port"])):
         raise InvalidUsage(f"a port is a number, not {target['port']!r}")
     if settings:
-        target["options"] = " ".join(f"-c {_setting(*each)}" for each in settings.items())
+        told = [f"-c {_setting(*each)}" for each in settings.items()]
+        target["options"] = " ".join([str(target.get("options", "")), *told]).lstrip()
     return Database(target, on_notice=on_notice)
 
 
@@ -90,13 +100,17 @@ def _parsed(dsn: str | None) -> dict:
         except psycopg.ProgrammingError as error:
             raise InvalidUsage(
                 f"not a connection string: {str(error).strip()}",
-                hint="write postgresql://user@host:6875/database, or host[:port]",
+                hint="write postgresql://user@host:6875/database, or host[:port][/database]",
             ) from error
         return {key: value for key, value in found.items() if value is not None}
-    name, colon, port = dsn.rpartition(":")
+    if dsn.startswith("/"):  # The folder of a socket.
+        return {"host": dsn}
+    place, _, database = dsn.partition("/")
+    found = {"dbname": database} if database else {}
+    name, colon, port = place.rpartition(":")
     if colon and port.isdigit() and not name.endswith(":"):
-        return {"host": name.strip("[]"), "port": int(port)}
-    return {"host": dsn}
+        return {**found, "host": name.strip("[]"), "port": int(port)}
+    return {**found, "host": place}
 
 
 def _setting(name: str, value: str) -> str:

@@ -211,6 +211,12 @@ def test_connecting(port: int):
     for dsn in (f"127.0.0.1:{port}", f"postgresql://tidemark@127.0.0.1:{port}", f"port={port}"):
         with tidemark.connect(dsn, settings={"transaction_isolation": LEVEL}) as db:
             assert db.sql("SHOW transaction_isolation").scalar() == LEVEL
+    with tidemark.connect(f"127.0.0.1:{port}/tidemark") as db:
+        told = db.connection.info.get_parameters()
+        assert (told["dbname"], told["connect_timeout"]) == ("tidemark", "10")
+        assert db.sql("SHOW application_name").scalar() == "tidemark-python"
+    with pytest.raises(Unavailable, match='database "nope" does not exist'):
+        tidemark.connect(f"127.0.0.1:{port}/nope")
     assert db.closed
     with pytest.raises(Unavailable, match="connection"):
         db.sql("SELECT 1")
@@ -223,6 +229,21 @@ def test_connecting(port: int):
         tidemark.connect("postgresql://tidemark@:x/tidemark")
     with pytest.raises(InvalidUsage, match="sslmod"):
         tidemark.connect(port=port, sslmod="require")
+
+
+def test_what_the_dsn_says_counts_unless_it_is_given_by_name(port: int):
+    dsn = (
+        f"postgresql://127.0.0.1:{port}/tidemark?connect_timeout=60&application_name=etl"
+        "&options=-c%20transaction_isolation%3Dserializable%20-c%20statement_timeout%3D7s"
+    )
+    asked = "SHOW transaction_isolation", "SHOW statement_timeout", "SHOW application_name"
+    for settings, name, said in (
+        (None, None, ["serializable", "7s", "etl"]),
+        ({"transaction_isolation": LEVEL}, "mine", [LEVEL, "7s", "mine"]),
+    ):
+        with tidemark.connect(dsn, settings=settings, application_name=name) as db:
+            assert db.connection.info.get_parameters()["connect_timeout"] == "60"
+            assert [db.sql(each).scalar() for each in asked] == said
 
 
 def test_a_subscription_is_complete_and_can_be_resumed(db: tidemark.Database):
