@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -9,7 +11,9 @@ from prompt_toolkit.document import Document
 from tidemark.client.subscription import with_progress
 from tidemark.errors import InvalidUsage, SqlError
 from tidemark.shell.complete import Names, SqlCompleter
+from tidemark.shell.output import json_lines
 from tidemark.shell.script import Command, Reader, Statement, is_complete
+from tidemark.types import DOUBLE, INTERVAL, JSONB, Column, array_of
 
 
 def read(text: str) -> list[Statement | Command]:
@@ -84,6 +88,20 @@ def offered(text: str) -> list[str]:
 def test_completion(text: str, first: list[str]):
     assert offered(text)[: len(first)] == first
     assert offered(text) or not first
+
+
+def test_lines_of_json_are_json_whatever_the_values():
+    columns = [
+        Column("i", INTERVAL),
+        Column("l", array_of(INTERVAL)),
+        Column("f", array_of(DOUBLE)),
+        Column("j", JSONB),
+    ]
+    interval = "-1 days -02:03:04.5"
+    rows = [(interval, [interval, None], ["NaN", "1", None], '{"a": [1e400]}'), (None,) * 4]
+    found = [json.loads(line, parse_constant=pytest.fail) for line in json_lines(columns, rows)]
+    first = {"i": interval, "l": [interval, None], "f": ["nan", 1.0, None], "j": {"a": ["inf"]}}
+    assert found == [first, dict.fromkeys(first)]
 
 
 def test_progress_is_asked_for():
