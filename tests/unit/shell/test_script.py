@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from prompt_toolkit.completion import CompleteEvent
@@ -12,6 +13,7 @@ from tidemark.client.subscription import with_progress
 from tidemark.errors import InvalidUsage, SqlError
 from tidemark.shell.complete import Names, SqlCompleter
 from tidemark.shell.output import json_lines
+from tidemark.shell.prompt import History
 from tidemark.shell.script import Command, Reader, Statement, is_complete
 from tidemark.types import DOUBLE, INTERVAL, JSONB, Column, array_of
 
@@ -48,6 +50,16 @@ def test_when_enter_runs_it():
     # What would be left behind without a word.
     for text in ("DELETE FROM t; INSERT INTO t", "\\d t\nSELECT 1", "SELECT 1; /* "):
         assert not is_complete(text), text
+
+
+def test_the_history_has_no_secrets(tmp_path: Path):
+    history = History(str(tmp_path / "history"))
+    for literal in ("'x'", "='x'", "E'x'", "e'x'", "U&'x'", "$$x$$", "= $a$x$a$"):
+        history.store_string(f"ALTER ROLE r PASSWORD {literal}")
+    history.store_string("CREATE SECRET s AS 'x'")
+    history.store_string("SELECT password FROM u")
+    kept = (tmp_path / "history").read_text().splitlines()
+    assert [line for line in kept if line.startswith("+")] == ["+SELECT password FROM u"]
 
 
 def test_words_of_a_command():
