@@ -19,11 +19,11 @@ def test_secrets_whose_files_are_not_found_are_counted(
 ):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     data = tmp_path / "data"
-    stores = {"blob": f"file://{data / 'blob'}", "consensus": f"sqlite://{data / 'consensus.db'}"}
+    blob, consensus = f"file://{data / 'blob'}", f"sqlite://{data / 'consensus.db'}"
     (data / "blob").mkdir(parents=True)
 
     async def scenario() -> None:
-        client = PersistClient.open(**stores)
+        client = PersistClient.open(blob=blob, consensus=consensus)
         async with serving(data, client=client) as coordinator:
             session = Client(coordinator)
             await session("CREATE SECRET \"a.b\" AS 'x'")
@@ -31,7 +31,7 @@ def test_secrets_whose_files_are_not_found_are_counted(
         client.close()
 
     asyncio.run(scenario())
-    where = [word for name, uri in stores.items() for word in (f"--{name}", uri)]
+    where = ["--blob", blob, "--consensus", consensus]
     elsewhere = ["--data", str(tmp_path / "elsewhere"), *where]
     warning = "warning: 2 secrets are not in this backup: run it with --data, on the server's"
     told = (["--data", str(data)], 0), (where, 2), (elsewhere, 2)
