@@ -4,7 +4,8 @@
 
 The state is kept together with the time that it is of, in one file that is replaced at once. So a
 crash at any moment leaves a state and a time that fit each other; what came since is asked for.
-How long one may stay away is the view's RETAIN HISTORY.
+How long one may stay away is the view's RETAIN HISTORY, a second if nothing was said; it counts
+from the time that was kept, so that is kept also when nothing has changed (`progress=True`).
 """
 
 from __future__ import annotations
@@ -20,21 +21,25 @@ import tidemark
 
 
 def follow(db: tidemark.Database, view: str, path: Path, batches: int | None = None) -> Counter:
-    """What the view has, kept in a file; after so many batches, if it says so, it returns."""
+    """What the view has, kept in a file; after so many batches of changes, if told, it returns."""
     rows: Counter[str] = Counter()
     time = None
     if path.exists():
         kept = json.loads(path.read_text())
         rows, time = Counter(kept["rows"]), kept["time"]
-    with db.subscribe(view, as_of=time, snapshot=time is None) as subscription:
-        for seen, batch in enumerate(subscription, 1):
+    seen = 0
+    with db.subscribe(view, as_of=time, snapshot=time is None, progress=True) as subscription:
+        for batch in subscription:
             for _, diff, *values in batch.rows():
                 rows[json.dumps(values, default=str)] += diff
             rows = +rows
             fresh = path.with_suffix(".new")
             fresh.write_text(json.dumps({"time": batch.time, "rows": rows}))
             os.replace(fresh, path)
+            if batch.progressed:
+                continue
             print(f"as of {batch.time}: {rows.total()} rows, {len(batch)} changes", flush=True)
+            seen += 1
             if seen == batches:
                 break
     return rows

@@ -15,8 +15,8 @@ import structlog
 import typer
 
 from tidemark.dev.commands import app as dev_app
-from tidemark.errors import InvalidUsage, TidemarkError
-from tidemark.settings import FIELDS, exported, misspelt, resolve
+from tidemark.errors import TidemarkError
+from tidemark.settings import FIELDS, data_folder, exported, misspelt, resolve
 from tidemark.shell.command import sql
 from tidemark.tools.backup import backup, restore
 from tidemark.tools.config import Config
@@ -116,18 +116,14 @@ def _serve(options: dict[str, Any], config: Path | None, standby: bool) -> None:
 
     resolved = resolve(options, file=config)
     told = resolved.settings
-    if told.data is None:
-        raise InvalidUsage(
-            "where are the data?",
-            hint='give --data DIR, TIDEMARK_DATA=DIR, or `data = "DIR"` in the file of --config',
-        )
+    data = data_folder(told)
     # Replicas, which inherit the environment, shall do the same.
     os.environ |= exported(resolved)
     configure_logging()
     for line in misspelt():
         structlog.get_logger("server").warning(line)
     server = Options(
-        told.data,
+        data,
         told.listen,
         told.blob,
         told.consensus,

@@ -69,7 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         _is(
             "host:port for HTTP and the console; port 0 is any.",
             "host:port, as in 127.0.0.1:6876",
-            pattern=r"^.+:\d{1,5}$",
+            pattern=rf"^.+:{_PORT}$",
         ),
     ] = "127.0.0.1:6876"
     no_http: Annotated[bool, _is("Do not listen for HTTP.", "true or false")] = False
@@ -309,6 +309,16 @@ def resolve(
     _check_together(given)
     settings = Settings(**{FIELDS[name].attribute: each.value for name, each in given.items()})
     return Resolved(settings, given, file)
+
+
+def data_folder(told: Settings) -> Path:
+    """What a server cannot do without."""
+    if told.data is None:
+        raise InvalidUsage(
+            "where are the data?",
+            hint='give --data DIR, TIDEMARK_DATA=DIR, or `data = "DIR"` in the file of --config',
+        )
+    return told.data
 
 
 def read_file(path: Path) -> dict[str, Given]:

@@ -65,6 +65,7 @@ def test_from_files_to_s3_and_postgresql_and_back(
         writing.join()
         for sql in ("MATERIALIZED VIEW sums", "TABLE numbers", "TABLE twice", "SECRET backed_up"):
             connection.execute(f"DROP {sql}")
+    assert made.pop("missing_secrets") == 0
     assert tidemark("restore", "--from", tmp_path / "backup", "--dry-run") == made
 
     name = f"t{uuid4().hex[:12]}"
@@ -97,7 +98,8 @@ def test_from_files_to_s3_and_postgresql_and_back(
     finally:
         restored.destroy()
 
-    tidemark("backup", *stores, "--to", tmp_path / "second")
+    without = tidemark("backup", *stores, "--to", tmp_path / "second")
+    assert without["missing_secrets"] >= 1
     tidemark("restore", "--from", tmp_path / "second", "--data", tmp_path / "third")
     assert all(report["clean"] for report in fsck("--data", tmp_path / "third"))
 

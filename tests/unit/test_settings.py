@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from tidemark.cli import app
 from tidemark.errors import InvalidUsage
@@ -60,6 +61,7 @@ def test_flags_and_numbers_of_the_environment_are_read_as_such():
         ("[listen]\nport = 1", "settings have no sections"),
         ('[server]\nlisten = "a:1"', "settings have no sections"),
         ('listen = "a:65536"', "listen takes host:port, as in 127.0.0.1:6875, not 'a:65536'"),
+        ('http = "a:99999"', "http takes host:port, as in 127.0.0.1:6876, not 'a:99999'"),
         ("standby = true", "give --standby on the command line"),
         ('tls = "require"', "TLS takes both a certificate and its key"),
         ('passwords = "nowhere"', "nowhere cannot be read: it is not there"),
@@ -74,6 +76,18 @@ def test_what_is_wrong_in_a_file_is_named_with_what_is_right(tmp_path: Path, tex
         resolve(file=file, environment={})
     assert str(error.value).startswith(str(file))
     assert said in str(error.value)
+
+
+def test_a_file_without_data_is_right_only_if_a_variable_says_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = written(tmp_path, 'http = "a:0"\n')
+    monkeypatch.delenv("TIDEMARK_DATA", raising=False)
+    done = CliRunner().invoke(app, ["config", "check", str(file)])
+    assert done.exit_code == 1
+    assert "where are the data?" in done.stderr
+    monkeypatch.setenv("TIDEMARK_DATA", str(tmp_path))
+    assert CliRunner().invoke(app, ["config", "check", str(file)]).exit_code == 0
 
 
 def test_a_file_that_is_not_there_and_what_is_near_it(tmp_path: Path):

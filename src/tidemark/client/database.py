@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from typing import Literal, Self
 
 import psycopg
@@ -31,6 +32,20 @@ Parameters = Sequence[object] | Mapping[str, object]
 HOST, PORT, NAME = "127.0.0.1", 6875, "tidemark"
 """Where a server is if nothing else was said; the user and the database have the same name."""
 
+_DEFAULTS: dict[str, str | int] = {
+    "host": HOST,
+    "port": PORT,
+    "user": NAME,
+    "dbname": NAME,
+    "fallback_application_name": "tidemark-python",
+    "connect_timeout": 10,
+}
+
+_JSON_COLUMNS = (
+    "SELECT attname FROM pg_catalog.pg_attribute"
+    " WHERE attrelid = $1::regclass AND atttypid = 'jsonb'::regtype"
+)
+
 _NUMBERED = re.compile(r"\$[1-9]")
 _STREAM = re.compile(r"\b(subscribe|copy)\b", re.IGNORECASE)
 
@@ -45,15 +60,15 @@ def connect(
     password: str | None = None,
     sslmode: str | None = None,
     settings: Mapping[str, str] | None = None,
-    application_name: str = "tidemark-python",
-    connect_timeout: int = 10,
+    application_name: str | None = None,
+    connect_timeout: int | None = None,
     on_notice: Callable[[str, str], None] | None = None,
     **options: str | int,
 ) -> Database:
     """Connect to a server; without arguments, to the one on this machine.
 
-    `dsn` is `postgresql://user@host:port/database`, `host=… port=…`, or `host[:port]`; what is
-    given by name wins. `settings` are the session's (`{"cluster": "c"}`), and those of its
+    `dsn` is `postgresql://user@host:port/database`, `host=… port=…`, or `host[:port][/database]`;
+    what is given by name wins. `settings` are the session's (`{"cluster": "c"}`), and those of its
     subscriptions; `options` are libpq's (`sslrootcert="ca.pem"`). `on_notice` is called with the
     severity and the text of each notice. A server that does not answer is `Unavailable`.
     """
@@ -64,14 +79,15 @@ def connect(
         "dbname": database,
         "password": password,
         "sslmode": sslmode,
+        "application_name": application_name,
+        "connect_timeout": connect_timeout,
     }
-    defaults = {"host": HOST, "port": PORT, "user": NAME, "dbname": NAME}
-    target = defaults | _parsed(dsn) | {k: v for k, v in named.items() if v is not None} | options
-    target |= {"application_name": application_name, "connect_timeout": connect_timeout}
+    target = _DEFAULTS | _parsed(dsn) | {k: v for k, v in named.items() if v is not None} | options
     if not re.fullmatch(r"[0-9]+(,[0-9]+)*", str(target["port"])):
         raise InvalidUsage(f"a port is a number, not {target['port']!r}")
     if settings:
-        target["options"] = " ".join(f"-c {_setting(*each)}" for each in settings.items())
+        told = [f"-c {_setting(*each)}" for each in settings.items()]
+        target["options"] = " ".join([str(target.get("options", "")), *told]).lstrip()
     return Database(target, on_notice=on_notice)
 
 
@@ -84,13 +100,17 @@ def _parsed(dsn: str | None) -> dict:
         except psycopg.ProgrammingError as error:
             raise InvalidUsage(
                 f"not a connection string: {str(error).strip()}",
-                hint="write postgresql://user@host:6875/database, or host[:port]",
+                hint="write postgresql://user@host:6875/database, or host[:port][/database]",
             ) from error
         return {key: value for key, value in found.items() if value is not None}
-    name, colon, port = dsn.rpartition(":")
+    if dsn.startswith("/"):  # The folder of a socket.
+        return {"host": dsn}
+    place, _, database = dsn.partition("/")
+    found = {"dbname": database} if database else {}
+    name, colon, port = place.rpartition(":")
     if colon and port.isdigit() and not name.endswith(":"):
-        return {"host": name.strip("[]"), "port": int(port)}
-    return {"host": dsn}
+        return {**found, "host": name.strip("[]"), "port": int(port)}
+    return {**found, "host": place}
 
 
 def _setting(name: str, value: str) -> str:
@@ -162,7 +182,7 @@ class Database:
         """Insert rows, all of them or none: an Arrow table, a pandas, Polars or Spark data frame,
         a `Result`, a dict of columns or a list of dicts. Columns go by their names."""
         with as_rows():
-            given = table_of(data)
+            given = table_of(data, cache(partial(self._json_columns, table)))
         if not given.num_columns:
             return 0
         names = ", ".join(quoted(name) for name in given.column_names)
@@ -172,6 +192,10 @@ class Database:
                 for block in csv_blocks(given):
                     copy.write(block)
             return cursor.rowcount
+
+    def _json_columns(self, table: str) -> set[str]:
+        found = self.sql(_JSON_COLUMNS, [relation(table)])
+        return {name for (name,) in found.rows()}
 
     # ---- data that changes -------------------------------------------------------------------
 
@@ -189,8 +213,9 @@ class Database:
     ) -> Subscription:
         """Follow a relation or a query: what it has, then every change, as batches.
 
-        To go on where another subscription ended: `as_of=batch.time, snapshot=False`. With
-        `progress`, time that passes without a change is a batch, too. `up_to` is where it ends.
+        To go on where another subscription ended: `as_of=batch.time, snapshot=False`, as far back
+        as the relation's RETAIN HISTORY reaches. With `progress`, time that passes without a change
+        is a batch, too, whose time is to be kept as well. `up_to` is where it ends.
         An `envelope` shows what happened to keys instead of rows that came and went.
         """
         names = (key,) if isinstance(key, str) else tuple(key)

@@ -8,7 +8,7 @@ is how COPY tells an empty text from none. Only what Arrow cannot print as Postg
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,6 +21,10 @@ from tidemark.errors import DataError, InvalidUsage
 
 Loadable = Any
 """What `table_of` takes."""
+
+JsonColumns = Callable[[], Collection[str]]
+"""The names of the table's `jsonb` columns, which are asked for where there are lists: only there a
+list is JSON, and not an array."""
 
 BLOCK_ROWS = 65_536
 _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
@@ -38,7 +42,15 @@ def as_rows() -> Iterator[None]:
         ) from error
 
 
-def table_of(data: Loadable) -> pa.Table:
+def table_of(data: Loadable, json_columns: JsonColumns = tuple) -> pa.Table:
+    table = _table(data, json_columns)
+    for at, field in enumerate(table.schema):
+        if _is_list(field.type) and field.name in json_columns():
+            table = table.set_column(at, field.name, _each(table.column(at), _json))
+    return table
+
+
+def _table(data: Loadable, json_columns: JsonColumns) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if hasattr(data, "toArrow"):  # Spark's
@@ -46,11 +58,11 @@ def table_of(data: Loadable) -> pa.Table:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if isinstance(data, Mapping):
-        return pa.table({name: _array(name, values) for name, values in data.items()})
+        return pa.table({name: _array(name, v, json_columns) for name, v in data.items()})
     if isinstance(data, Sequence) and all(isinstance(row, Mapping) for row in data):
-        return _of_dicts(data)
+        return _of_dicts(data, json_columns)
     if type(data).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False)
+        return pa.Table.from_pandas(_frame(data, json_columns), preserve_index=False)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
     raise InvalidUsage(
@@ -60,23 +72,37 @@ def table_of(data: Loadable) -> pa.Table:
     )
 
 
-def _of_dicts(rows: Sequence[Mapping[str, object]]) -> pa.Table:
+def _of_dicts(rows: Sequence[Mapping[str, object]], json_columns: JsonColumns) -> pa.Table:
     """What the first row leaves out, a later one may have."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: _array(name, [row.get(name) for row in rows]) for name in names})
+    return pa.table(
+        {name: _array(name, [row.get(name) for row in rows], json_columns) for name in names}
+    )
 
 
-def _array(name: str, values: Any) -> Any:
+def _frame(data: Any, json_columns: JsonColumns) -> Any:
+    """One of pandas', without dicts."""
+    frame = data.copy(deep=False)
+    for at, name in enumerate(frame.columns):
+        values = frame.iloc[:, at]
+        column = _column(str(name), values, json_columns)
+        if column is not values:
+            # A series, as of lists that are equally long a frame makes more than one column.
+            frame.isetitem(at, type(values)(column, index=values.index, dtype=object))
+    return frame
+
+
+def _array(name: str, values: Any, json_columns: JsonColumns) -> Any:
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise InvalidUsage(
             f"column {name}: {values!r} is one value, not a column of them",
             hint="a dict has columns; one row is a list of one dict",
         )
-    column = _column(values)
+    column = _column(name, values, json_columns)
     if not isinstance(column, Sequence):
         return column
     try:
-        return pa.array(column)
+        return pa.array(column, from_pandas=column is not values)  # Its NaN is a null.
     except pa.ArrowException as error:
         raise DataError(
             f"column {name} cannot be inserted: {error}",
@@ -84,11 +110,29 @@ def _array(name: str, values: Any) -> Any:
         ) from error
 
 
-def _column(values: Any) -> Any:
+def _column(name: str, values: Any, json_columns: JsonColumns) -> Any:
     """Dicts are JSON: as an Arrow struct, each would get the keys of all others."""
-    if isinstance(values, Sequence) and any(isinstance(value, Mapping) for value in values):
-        return [json.dumps(v, default=str) if isinstance(v, Mapping) else v for v in values]
-    return values
+    if not isinstance(values, Sequence) and str(getattr(values, "dtype", "")) != "object":
+        return values
+    if any(isinstance(value, list | tuple) for value in values):
+        if name in json_columns():
+            return [_json(v) if isinstance(v, Mapping | list | tuple) else v for v in values]
+        if any(isinstance(v, list | tuple) and _has_dicts(v) for v in values):
+            return [_dicts_as_json(v) if isinstance(v, list | tuple) else v for v in values]
+    return _dicts_as_json(values) if _has_dicts(values) else values
+
+
+def _has_dicts(values: Any) -> bool:
+    return any(isinstance(value, Mapping) for value in values)
+
+
+def _dicts_as_json(values: Any) -> list:
+    return [_json(value) if isinstance(value, Mapping) else value for value in values]
+
+
+def _json(value: object) -> str:
+    # Numpy's numbers and arrays have a Python value; what else JSON lacks is a text.
+    return json.dumps(value, default=lambda v: v.tolist() if hasattr(v, "tolist") else str(v))
 
 
 def csv_blocks(table: pa.Table) -> Iterator[bytes]:
@@ -112,7 +156,7 @@ def _texts(column: pa.Array) -> pa.Array:
     if _is_list(kind):
         return _array_texts(column)
     if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return _each(column, lambda value: json.dumps(value, default=str))
+        return _each(column, _json)
     if pa.types.is_duration(kind):
         micros = column.cast(pa.duration("us"), safe=False).cast(pa.int64()).cast(pa.string())
         return pc.binary_join_element_wise(micros, "microseconds", " ")
@@ -133,7 +177,7 @@ def _array_texts(column: pa.Array) -> pa.Array:
     return pa.array(found, pa.string())
 
 
-def _each(column: pa.Array, printed: Callable[[Any], str]) -> pa.Array:
+def _each(column: pa.Array | pa.ChunkedArray, printed: Callable[[Any], str]) -> pa.Array:
     values = [None if value is None else printed(value) for value in column.to_pylist()]
     return pa.array(values, pa.string())
 

@@ -31,7 +31,7 @@ def cell(value: str | list | None, null: str = "") -> str:
 
 
 def _element(text: str) -> str:
-    special = not text or text.upper() == "NULL" or any(c in '{}",\\ \t\n' for c in text)
+    special = not text or text.upper() == "NULL" or any(c in '{}",\\' or c.isspace() for c in text)
     if not special:
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -10,7 +10,9 @@ The server is asked to say how far it is (PROGRESS), and a batch ends where it s
 
 A program that keeps `batch.time` together with what it made of the batch can go on after a
 restart, without losing or doubling anything: `as_of=time, snapshot=False`. How far back that is
-possible says the relation's RETAIN HISTORY.
+possible says the relation's RETAIN HISTORY, which is a second if nobody has said more. It counts
+from now, not from the last change: such a program asks for `progress=True` and keeps every time,
+or after a quiet hour it would have been away for an hour.
 """
 
 from __future__ import annotations

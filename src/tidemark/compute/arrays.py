@@ -20,19 +20,23 @@ from tidemark.compute.jsonb import java_double, written
 from tidemark.errors import DataError, Unsupported
 from tidemark.types import INTERVAL, NUMERIC, SqlType
 
-_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^",{}\\]|\\.)*))\s*([,}])', re.DOTALL)
-_PLAIN = re.compile(r'[^\s",{}\\]+')
+# Space is what PostgreSQL takes for it here; a no-break space is part of its element.
+_SPACE = " \t\n\r\v\f"
+_ELEMENT = re.compile(
+    r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^",{}\\]|\\.)*))\s*([,}])', re.DOTALL | re.ASCII
+)
+_PLAIN = re.compile(r'[^\s",{}\\]+', re.ASCII)
 
 
 def read_array(text: str) -> list[str | None]:
     """The texts of the elements; raises DataError for what is no array of one dimension."""
     bad = DataError(f'malformed array literal: "{text}"', sqlstate="22P02")
-    body = text.strip()
+    body = text.strip(_SPACE)
     if not body.startswith("{") or not body.endswith("}"):
         raise bad
-    if body[1:-1].strip() == "":
+    if body[1:-1].strip(_SPACE) == "":
         return []
-    if body[1:].lstrip().startswith("{"):
+    if body[1:].lstrip(_SPACE).startswith("{"):
         raise Unsupported("arrays of more than one dimension are not supported")
     found: list[str | None] = []
     at = 1
@@ -41,14 +45,15 @@ def read_array(text: str) -> list[str | None]:
         if element is None:
             raise bad
         quoted, plain, end = element.groups()
-        if quoted is None and plain.strip() == "":
+        plain = plain and plain.strip(_SPACE)
+        if quoted is None and not plain:
             raise bad
         if quoted is not None:
             found.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
-        elif plain.strip().upper() == "NULL":
+        elif plain.upper() == "NULL":
             found.append(None)
         else:
-            found.append(re.sub(r"\\(.)", r"\1", plain.strip(), flags=re.DOTALL))
+            found.append(re.sub(r"\\(.)", r"\1", plain, flags=re.DOTALL))
         at = element.end()
         if end == "}":
             break

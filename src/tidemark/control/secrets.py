@@ -85,8 +85,12 @@ class Secrets:
             sync_folder(path.parent)
 
     def _path(self, name: str) -> Path:
-        # Any name may be quoted in SQL, "../.." among them.
-        return self._folder / quote(name, safe="").replace(".", "%2E")
+        return self._folder / file_name(name)
+
+
+def file_name(name: str) -> str:
+    """Any name may be quoted in SQL, "../.." among them."""
+    return quote(name, safe="").replace(".", "%2E")
 
 
 def stored(folder: Path) -> dict[str, bytes]:

@@ -70,7 +70,7 @@ def sql(
             password=secret,
             sslmode=sslmode,
             settings=dict(_pair(each) for each in setting or ()),
-            application_name="tidemark-sql",
+            fallback_application_name="tidemark-sql",
             on_notice=print_notice,
         )
 

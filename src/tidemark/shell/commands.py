@@ -20,7 +20,7 @@ from tidemark.shell.shell import READ_BYTES, Quit, Shell
 WATCH_SECONDS = 2.0
 
 _COPY = re.compile(
-    r"""(?P<what>\(.*\)|[^\s(]+\s*(?:\([^)]*\))?)\s+(?P<way>from|to)\s+
+    r"""(?P<what>\(.*\)|(?:"[^"]*"|[^\s("])+\s*(?:\((?:"[^"]*"|[^)"])*\))?)\s+(?P<way>from|to)\s+
         (?P<file>'(?:[^']|'')*'|\S+)(?P<options>.*)""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )

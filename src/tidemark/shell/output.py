@@ -13,10 +13,10 @@ from typing import TextIO
 
 from tidemark.client import Result, show
 from tidemark.client.show import Row
-from tidemark.client.values import python_values
+from tidemark.client.values import Cells, python_values
 from tidemark.errors import InvalidUsage, TidemarkError
 from tidemark.shell.formats import Format
-from tidemark.types import Column
+from tidemark.types import INTERVAL, Column, SqlType
 
 
 class Output:
@@ -105,7 +105,7 @@ class Output:
 def json_lines(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
     """An object per row and line; exact decimals are texts, which JSON's readers would round."""
     typed = [
-        python_values(cells, column.type)  # type: ignore[arg-type]
+        _values(cells, column.type)  # type: ignore[arg-type]
         for cells, column in zip(zip(*rows, strict=True), columns, strict=True)
     ]
     names = [column.name for column in columns]
@@ -117,8 +117,17 @@ def json_lines(columns: Sequence[Column], rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def _values(cells: Cells, type_: SqlType) -> Sequence:
+    """Intervals as the server prints them: Python's text of a negative one counts back."""
+    return cells if INTERVAL in (type_, type_.element) else python_values(cells, type_)
+
+
 def _finite(value: object) -> object:
     """JSON has no NaN and no infinity."""
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -19,7 +19,7 @@ from tidemark.shell.complete import Names, SqlCompleter
 from tidemark.shell.script import PLAIN_WORDS, Reader, is_complete
 from tidemark.shell.shell import Quit, Shell
 
-_SECRET = re.compile(r"\b(create|alter)\s+secret\b|\bpassword\s*=?\s*'", re.IGNORECASE)
+_SECRET = re.compile(r"\b(create|alter)\s+secret\b|\bpassword\s*=?\s*((e|u&)?'|\$)", re.IGNORECASE)
 _MARKS = {TransactionStatus.INTRANS: "*", TransactionStatus.INERROR: "!"}
 
 

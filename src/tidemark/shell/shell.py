@@ -52,7 +52,8 @@ class Failed(Exception):
 
 
 class Shell:
-    """`lines` is where COPY FROM STDIN finds its rows: what follows in the script."""
+    """`lines` is where COPY FROM STDIN finds its rows: what follows in the script; outside of one,
+    at a prompt or with -c, it is stdin."""
 
     def __init__(self, db: Database, output: Output, *, interactive: bool = False):
         self.db = db
@@ -61,16 +62,17 @@ class Shell:
         self.timing = False
         self.last = ""
         self.names_changed = True
-        self._lines: Iterator[str] = iter(())
+        self._lines: Iterator[str] | None = None
 
     # ---- scripts -----------------------------------------------------------------------------
 
     def run_lines(self, lines: Iterable[str]) -> None:
         """A script; its first error ends it: `Failed`."""
-        before, self._lines = self._lines, iter(lines)
+        rest = iter(lines)
+        before, self._lines = self._lines, rest
         reader = Reader()
         try:
-            for line in self._lines:
+            for line in rest:
                 for item in reader.feed(line if line.endswith("\n") else line + "\n"):
                     self.run(item)
             for item in reader.finish():
@@ -143,16 +145,22 @@ class Shell:
 
     def _copy(self, sql: str) -> None:
         if _FROM_STDIN.search(sql):
-            if self.interactive:
-                print(r"Enter the rows, a line each; \. on a line of its own ends them.")
-            self.copy_in(sql, (line.encode() for line in self._copy_lines()))
+            if self._lines is None and sys.stdin.isatty():
+                said = r"Enter the rows, a line each; \. on a line of its own ends them."
+                print(said, file=sys.stderr)
+            self.copy_in(sql, self._copy_lines())
         else:
             self.copy_out(sql, self.output.bytes)
 
-    def _copy_lines(self) -> Iterator[str]:
-        lines = iter(sys.stdin.readline, "") if self.interactive else self._lines
+    def _copy_lines(self) -> Iterator[bytes]:
+        # Bytes, as stdin need not be text: CSV may have a \r\n in it, and binary anything.
+        lines = (
+            iter(sys.stdin.buffer.readline, b"")
+            if self._lines is None
+            else (line.encode() for line in self._lines)
+        )
         for line in lines:
-            if line.rstrip("\r\n") == "\\.":
+            if line.rstrip(b"\r\n") == b"\\.":
                 return
             yield line
 

@@ -23,6 +23,7 @@ from tidemark.tools.output import (
 )
 
 if TYPE_CHECKING:
+    from tidemark.persist import PersistClient
     from tidemark.persist.backup import Manifest
     from tidemark.persist.blob import Blob as BlobStore
 
@@ -42,7 +43,8 @@ def backup(
 ) -> None:
     """Copy everything, as of one moment, whether a server runs or not.
 
-    The key of the secrets, passwords and certificates are not part of it.
+    The key of the secrets, passwords and certificates are not part of it. The secrets themselves,
+    encrypted, are if --data says where they are, on the server's machine.
     """
     with reporting():
         without_pandas()
@@ -59,9 +61,13 @@ def backup(
             with progress("backup", quiet=json) as moved:
                 secrets = (lambda: stored(data / FOLDER)) if data is not None else dict
                 made = back_up(client, target, files=secrets, progress=moved)
+            missing = _missing_secrets(client, made)
         finally:
             client.close()
-        _print(made, json, f"{masked(to)} holds everything as of")
+        if missing:
+            are = "1 secret is" if missing == 1 else f"{missing} secrets are"
+            warn(f"{are} not in this backup: run it with --data, on the server's machine")
+        _print(made, json, f"{masked(to)} holds everything as of", missing_secrets=missing)
 
 
 def restore(
@@ -113,6 +119,23 @@ def restore(
         _print(found.manifest, json, "restored; it holds everything as of")
 
 
+def _missing_secrets(client: PersistClient, made: Manifest) -> int:
+    """How many secrets there are whose files the backup has not."""
+    from tidemark.control.catalog import SHARD, read_items
+    from tidemark.control.secrets import file_name
+    from tidemark.persist.backup import FILES
+
+    if client.consensus.head(SHARD) is None:
+        return 0
+    try:
+        items = read_items(client).values()
+    except Exception as error:  # Whatever is wrong with the catalog, it is backed up as it is.
+        warn(f"whether secrets are missing is not known, as the catalog cannot be read: {error}")
+        return 0
+    wanted = {FILES + file_name(item.shown) for item in items if item.kind == "secret"}
+    return len(wanted.difference(kept.key for kept in made.blobs))
+
+
 def _told_data(blob: str | None, consensus: str | None) -> Path | None:
     """The data folder of the settings, if the stores are those of the settings, too."""
     from tidemark.settings import resolve
@@ -145,7 +168,7 @@ def _check_apart(source: BlobStore, target: BlobStore) -> None:
         )
 
 
-def _print(manifest: Manifest, json: bool, what: str) -> None:
+def _print(manifest: Manifest, json: bool, what: str, **more: int) -> None:
     document: dict[str, Any] = {
         "backup": manifest.sha256,
         "taken_ms": manifest.taken_ms,
@@ -153,6 +176,7 @@ def _print(manifest: Manifest, json: bool, what: str) -> None:
         "updates": sum(shard.updates for shard in manifest.shards),
         "parts": sum(shard.parts for shard in manifest.shards),
         "bytes": manifest.size,
+        **more,
     }
     if json:
         print_json(document)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tidemark.settings import FIELDS, masked, misspelt, read_file, resolve
+from tidemark.settings import FIELDS, data_folder, masked, misspelt, read_file, resolve
 from tidemark.tools.output import console, print_json, print_table, reporting, warn
 
 app = typer.Typer(
@@ -27,7 +27,7 @@ def check(file: Annotated[Path, typer.Argument(help="The file to look at.")]) ->
     """Whether a server could be started with this file, together with the environment as it is."""
     with reporting():
         said = read_file(file)
-        resolve(file=file)
+        data_folder(resolve(file=file).settings)
         for line in misspelt():
             warn(line)
         count = "1 setting, and it is" if len(said) == 1 else f"{len(said)} settings, all of them"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+import runpy
 import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
+from unittest.mock import ANY
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import psycopg
@@ -18,6 +23,8 @@ import tidemark
 from tidemark.client.problems import no_connection
 from tidemark.errors import Cancelled, DataError, InvalidUsage, SqlError, Unavailable
 from wire_harness import PATIENCE, spark_free_server
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +41,7 @@ def db(port: int) -> Iterator[tidemark.Database]:
             opened.execute(f"DROP TABLE IF EXISTS {name}")
 
 
+OUTER_SPACE = [f"{c}x{c}" for c in " \t\n\r\v\f\x1c\x85\u00a0\u3000"]
 EVERY_TYPE = {
     "k": ("int NOT NULL", pa.int32(), 1),
     "si": ("smallint", pa.int16(), -3),
@@ -54,7 +62,7 @@ EVERY_TYPE = {
     ),
     "iv": ("interval", pa.duration("us"), -timedelta(days=1, hours=2, microseconds=5)),
     "li": ("int[]", pa.list_(pa.int32()), [1, None]),
-    "lt": ("text[]", pa.list_(pa.string()), ["a b", 'c"d\\', "", None, "NULL"]),
+    "lt": ("text[]", pa.list_(pa.string()), ["a b", 'c"d\\', "", None, "NULL", *OUTER_SPACE]),
     "ln": ("numeric[]", pa.list_(pa.decimal128(38, 16)), [Decimal("1.5")]),
     "lb": ("bytea[]", pa.list_(pa.binary()), [b"\x01", b""]),
 }
@@ -120,6 +128,44 @@ def test_other_shapes(db: tidemark.Database):
     assert empty.arrow().schema.types == [pa.int32(), pa.string()]
 
 
+def test_a_dict_of_pandas_keeps_its_own_keys(db: tidemark.Database):
+    db.execute("CREATE TABLE t (k int, j jsonb)")
+    given = [{"vip": True}, None, {"since": 2020}]
+    series = pd.Series(given)
+    series[1] = math.nan
+    for data in (
+        pd.DataFrame({"k": [1, 2, 3], "j": given}),
+        {"k": [1, 2, 3], "j": series},
+        {"k": [1, 2, 3], "j": series.to_numpy()},
+    ):
+        assert db.insert("t", data) == 3
+        for k, value in enumerate(given, 1):
+            assert db.sql("SELECT j FROM t WHERE k = $1", [k]).scalar() == value
+        db.execute("DELETE FROM t")
+
+
+def test_a_list_is_json_where_the_column_is(db: tidemark.Database):
+    db.execute("CREATE TABLE t (k int, j jsonb, a int[], l jsonb[])")
+    lists = [[], [1, "x", None], [{"a": 1}, {"b": [2]}], {"c": ()}, None]
+    arrays = [[], [1, None], None, [2, 3], [4]]
+    dicts = [[], [{"a": 1}, None], [{"b": 2}, {"c": 3}], None, [{"d": None}]]
+    columns = {"k": [0, 1, 2, 3, 4], "j": lists, "a": arrays, "l": dicts}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for data in (columns, rows, pd.DataFrame(columns)):
+        with db.transaction():
+            assert db.insert("public.t", data) == 5
+        for k in range(5):
+            kept = db.sql("SELECT j, a, l FROM t WHERE k = $1", [k]).one()
+            assert kept == ({"c": []} if k == 3 else lists[k], arrays[k], dicts[k])
+        db.execute("DELETE FROM t")
+    db.insert('"t"', pa.table({"k": [1], "j": [[1, 2]], "a": [[1, 2]]}))
+    assert db.sql("SELECT j, a FROM t WHERE k = 1").one() == ([1, 2], [1, 2])
+    db.insert("t", pd.DataFrame({"k": [2], "j": [[np.int64(1), np.array([2.5])]]}))
+    assert db.sql("SELECT j FROM t WHERE k = 2").scalar() == [1, [2.5]]
+    with pytest.raises(SqlError, match='relation "nope" does not exist'):
+        db.insert("nope", {"j": [[]]})
+
+
 def test_parameters_and_errors(db: tidemark.Database):
     db.execute("CREATE TABLE t (k int, v text)")
     assert db.execute("INSERT INTO t VALUES ($1, $2), (2, '100%')", [1, "o'ne"]) == 2
@@ -165,6 +211,12 @@ def test_connecting(port: int):
     for dsn in (f"127.0.0.1:{port}", f"postgresql://tidemark@127.0.0.1:{port}", f"port={port}"):
         with tidemark.connect(dsn, settings={"transaction_isolation": LEVEL}) as db:
             assert db.sql("SHOW transaction_isolation").scalar() == LEVEL
+    with tidemark.connect(f"127.0.0.1:{port}/tidemark") as db:
+        told = db.connection.info.get_parameters()
+        assert (told["dbname"], told["connect_timeout"]) == ("tidemark", "10")
+        assert db.sql("SHOW application_name").scalar() == "tidemark-python"
+    with pytest.raises(Unavailable, match='database "nope" does not exist'):
+        tidemark.connect(f"127.0.0.1:{port}/nope")
     assert db.closed
     with pytest.raises(Unavailable, match="connection"):
         db.sql("SELECT 1")
@@ -177,6 +229,21 @@ def test_connecting(port: int):
         tidemark.connect("postgresql://tidemark@:x/tidemark")
     with pytest.raises(InvalidUsage, match="sslmod"):
         tidemark.connect(port=port, sslmod="require")
+
+
+def test_what_the_dsn_says_counts_unless_it_is_given_by_name(port: int):
+    dsn = (
+        f"postgresql://127.0.0.1:{port}/tidemark?connect_timeout=60&application_name=etl"
+        "&options=-c%20transaction_isolation%3Dserializable%20-c%20statement_timeout%3D7s"
+    )
+    asked = "SHOW transaction_isolation", "SHOW statement_timeout", "SHOW application_name"
+    for settings, name, said in (
+        (None, None, ["serializable", "7s", "etl"]),
+        ({"transaction_isolation": LEVEL}, "mine", [LEVEL, "7s", "mine"]),
+    ):
+        with tidemark.connect(dsn, settings=settings, application_name=name) as db:
+            assert db.connection.info.get_parameters()["connect_timeout"] == "60"
+            assert [db.sql(each).scalar() for each in asked] == said
 
 
 def test_a_subscription_is_complete_and_can_be_resumed(db: tidemark.Database):
@@ -213,6 +280,29 @@ def test_a_subscription_is_complete_and_can_be_resumed(db: tidemark.Database):
         assert next(passing).progressed
     with pytest.raises(SqlError, match='relation "nope" does not exist'):
         next(db.subscribe("nope"))
+
+
+def test_a_follower_keeps_the_time_also_while_nothing_changes(
+    db: tidemark.Database, port: int, tmp_path: Path
+):
+    db.execute("CREATE TABLE t (k int) WITH (RETAIN HISTORY FOR '1 hour')")
+    db.execute("INSERT INTO t VALUES (1)")
+    follow = runpy.run_path(str(EXAMPLES / "follow.py"))["follow"]
+    state = tmp_path / "state.json"
+    assert follow(db, "t", state, 1).total() == 1
+    first = json.loads(state.read_text())["time"]
+    with tidemark.connect(port=port) as other:
+        thread = threading.Thread(target=follow, args=(other, "t", state, 1), daemon=True)
+        thread.start()
+        for _ in range(20 * PATIENCE):
+            if json.loads(state.read_text())["time"] > first:
+                break
+            thread.join(0.05)
+        assert json.loads(state.read_text()) == {"time": ANY, "rows": {"[1]": 1}}
+        assert json.loads(state.read_text())["time"] > first
+        db.execute("INSERT INTO t VALUES (2)")
+        thread.join(PATIENCE)
+    assert json.loads(state.read_text())["rows"] == {"[1]": 1, "[2]": 1}
 
 
 def test_what_is_no_table_is_said_so(db: tidemark.Database):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from decimal import Decimal
@@ -99,6 +100,12 @@ def test_columns_are_read_as_their_values_one_by_one(
     found = read_column(pa.array(good, pa.large_string()), type_)
     assert found.type == type_.arrow
     assert str(found) == str(literal_array(literals, type_))  # a NaN is not equal to itself
+
+
+def test_only_postgresqls_space_is_left_out_around_elements() -> None:
+    texts = pa.array(["{ \t\u00a0x\u3000\v,\x1c\r,\x85}"], pa.large_string())
+    (found,) = read_column(texts, array_of(TEXT)).to_pylist()
+    assert json.loads(found) == ["\u00a0x\u3000", "\x1c", "\x85"]
 
 
 COLUMNS = (Column("k", INTEGER, False), Column("v", TEXT), Column("n", NUMERIC))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
@@ -9,7 +12,10 @@ from prompt_toolkit.document import Document
 from tidemark.client.subscription import with_progress
 from tidemark.errors import InvalidUsage, SqlError
 from tidemark.shell.complete import Names, SqlCompleter
+from tidemark.shell.output import json_lines
+from tidemark.shell.prompt import History
 from tidemark.shell.script import Command, Reader, Statement, is_complete
+from tidemark.types import DOUBLE, INTERVAL, JSONB, Column, array_of
 
 
 def read(text: str) -> list[Statement | Command]:
@@ -44,6 +50,16 @@ def test_when_enter_runs_it():
     # What would be left behind without a word.
     for text in ("DELETE FROM t; INSERT INTO t", "\\d t\nSELECT 1", "SELECT 1; /* "):
         assert not is_complete(text), text
+
+
+def test_the_history_has_no_secrets(tmp_path: Path):
+    history = History(str(tmp_path / "history"))
+    for literal in ("'x'", "='x'", "E'x'", "e'x'", "U&'x'", "$$x$$", "= $a$x$a$"):
+        history.store_string(f"ALTER ROLE r PASSWORD {literal}")
+    history.store_string("CREATE SECRET s AS 'x'")
+    history.store_string("SELECT password FROM u")
+    kept = (tmp_path / "history").read_text().splitlines()
+    assert [line for line in kept if line.startswith("+")] == ["+SELECT password FROM u"]
 
 
 def test_words_of_a_command():
@@ -84,6 +100,20 @@ def offered(text: str) -> list[str]:
 def test_completion(text: str, first: list[str]):
     assert offered(text)[: len(first)] == first
     assert offered(text) or not first
+
+
+def test_lines_of_json_are_json_whatever_the_values():
+    columns = [
+        Column("i", INTERVAL),
+        Column("l", array_of(INTERVAL)),
+        Column("f", array_of(DOUBLE)),
+        Column("j", JSONB),
+    ]
+    interval = "-1 days -02:03:04.5"
+    rows = [(interval, [interval, None], ["NaN", "1", None], '{"a": [1e400]}'), (None,) * 4]
+    found = [json.loads(line, parse_constant=pytest.fail) for line in json_lines(columns, rows)]
+    first = {"i": interval, "l": [interval, None], "f": ["nan", 1.0, None], "j": {"a": ["inf"]}}
+    assert found == [first, dict.fromkeys(first)]
 
 
 def test_progress_is_asked_for():

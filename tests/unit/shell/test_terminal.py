@@ -219,6 +219,34 @@ def test_scripts(port: int, tmp_path: Path):
     assert "DROP TABLE" in done.stdout
 
 
+def test_copy_takes_its_rows_from_stdin_where_no_script_has_them(
+    port: int, terminal: Terminal, tmp_path: Path
+):
+    made = run(port, "-c", "CREATE TABLE piped (k int, v text)")
+    assert made.returncode == 0, made.stderr
+    asked = ("--json", "-c", "SELECT k, v FROM piped WHERE k = 2", "-c", "DELETE FROM piped")
+    for copy in ("COPY piped FROM STDIN", r"\copy piped from stdin"):
+        done = run(port, "-c", copy, *asked, given="1\tone\n2\ttwo\n")
+        assert (done.returncode, done.stdout) == (0, '{"k": 2, "v": "two"}\n'), done.stderr
+    # Each takes its own rows, up to what ends them; what is no text stays as it is.
+    csv = ("-c", "COPY piped FROM STDIN (FORMAT csv)")
+    done = run(port, *csv, *csv, *asked, given='1,one\n\\.\n2,"t\r\nwo"\n')
+    assert json.loads(done.stdout) == {"k": 2, "v": "t\r\nwo"}
+    made = run(port, "-c", 'CREATE TABLE "my t(a)" (k int, "to )" text)')
+    assert made.returncode == 0, made.stderr
+    for what in ('"my t(a)"', 'public."my t(a)" (k, "to )")', '"my t(a)"("to )",k)'):
+        done = run(port, "-c", rf"\copy {what} from stdin csv", given="1,2\n")
+        assert (done.returncode, done.stdout) == (0, "COPY 1\n"), done.stderr
+    terminal.child.sendline("COPY piped FROM STDIN;")
+    terminal.expect("Enter the rows")
+    terminal.child.send("2\tkeyed\r\\.\r")
+    assert "COPY 1" in terminal.prompt()
+    (tmp_path / "rows.sql").write_text("COPY piped FROM STDIN;\n3\tfile\n\\.\n")
+    assert "COPY 1" in terminal.run(rf"\i {tmp_path / 'rows.sql'}")
+    terminal.run("DROP TABLE piped;")
+    terminal.run('DROP TABLE "my t(a)";')
+
+
 def test_a_subscription_in_a_script(port: int):
     with tidemark.connect(port=port) as db, db.subscribe("fruits") as batches:
         time = next(batches).time
