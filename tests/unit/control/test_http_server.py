@@ -606,6 +606,40 @@ def test_who_asks_says_a_password_where_there_are_some(tmp_path: Path):
     run(test, passwords=read_passwords(file))
 
 
+def test_who_is_nobody_takes_no_place_and_sends_no_body(tmp_path: Path):
+    file = tmp_path / "passwords"
+    file.write_text(password_line("alice", "sesame") + "\n")
+    right = {"Authorization": aiohttp.encode_basic_auth("alice", "sesame")}
+    sent = (
+        b"POST /api/sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Connection: close\r\nContent-Length: 1000000\r\n\r\n"
+    )
+
+    async def test(client: Client) -> None:
+        assert b" 401 " in await client.raw(sent)
+        async with client.http.ws_connect(WEBSOCKETS[0]) as stranger:
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
+                await client.http.ws_connect(WEBSOCKETS[0])
+            assert (await client.post({"query": "select 1"}, headers=right))[0] == 200
+            talk = Talk(stranger)
+            await talk.send({"user": "alice", "password": "sesame"})
+            await talk.until("ReadyForQuery")
+            status, answer = await client.post({"query": "select 1"}, headers=right)
+            assert (status, answer["error"]["code"]) == (503, "53300")
+
+    limits = Limits(sessions=1, strangers=1, idle_seconds=PATIENCE, close_seconds=0.2)
+    run(test, limits=limits, passwords=read_passwords(file))
+
+
+def test_who_comes_too_late_with_the_first_message_is_told_so():
+    async def test(client: Client) -> None:
+        async with client.http.ws_connect(WEBSOCKETS[0]) as late, client.websocket():
+            await Talk(late).send({})
+            assert (await Talk(late).receive())[1]["code"] == "53300"
+
+    run(test, limits=Limits(sessions=1))
+
+
 # The console.
 
 
