@@ -7,6 +7,7 @@ import base64
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Self
 
@@ -36,6 +37,9 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 ASKS_ITSELF = "X-Tidemark-Console"
 """A page that has its own sign-in says so: the browser shall not ask for a password as well."""
+
+CHECKS = 2
+"""Threads that check passwords: whoever tries many keeps only others who log in waiting."""
 
 _QUIET = logging.getLogger("aiohttp.server")
 """What clients do wrong is theirs to hear, not the log's; our own errors are logged here."""
@@ -89,6 +93,7 @@ class HttpServer:
         self._places = _Places(self._limits.sessions)
         self._strangers = _Places(self._limits.strangers)
         self._handling: set[asyncio.Task] = set()
+        self._checks = ThreadPoolExecutor(CHECKS, thread_name_prefix="password")
         app = web.Application(
             client_max_size=self._limits.body_bytes, middlewares=[self._tracked, self._guarded]
         )
@@ -142,6 +147,7 @@ class HttpServer:
         if self._handling:
             await asyncio.wait(self._handling, timeout=self._limits.close_seconds)
         await self._runner.cleanup()
+        self._checks.shutdown(wait=False, cancel_futures=True)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -241,7 +247,8 @@ class HttpServer:
         """The user, if they are who they say; everybody is where there are no passwords."""
         name = user or USER
         if self._passwords is not None and self._passwords.asks(name):
-            await asyncio.to_thread(self._passwords.check, name, password or "")
+            loop, check = asyncio.get_running_loop(), self._passwords.check
+            await loop.run_in_executor(self._checks, check, name, password or "")
         return name
 
     async def _scrape(self, http: web.Request) -> web.Response:
