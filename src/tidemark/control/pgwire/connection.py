@@ -37,11 +37,12 @@ from tidemark.control.pgwire.session import (
     Rows,
     Session,
     Statement,
+    check_same_shape,
     check_wanted,
     idle_for_too_long,
 )
 from tidemark.control.pgwire.wire import HungUp, Wire
-from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
+from tidemark.errors import Cancelled, SqlError, TidemarkError
 from tidemark.types import Column
 
 log = structlog.get_logger(__name__)
@@ -283,7 +284,7 @@ class Connection:
             portal.result = await self._session.execute(statement, portal.params)
             if isinstance(portal.result, Rows):
                 portal.cursor = Cursor(portal.result.batches)
-                _check_same_shape(statement.columns, portal.result.columns)
+                check_same_shape(statement.columns, portal.result.columns)
         if isinstance(portal.result, Rows):
             await self._send_portal_rows(portal, portal.result, max_rows, is_first=is_first_run)
         elif is_first_run:
@@ -466,13 +467,3 @@ def _explained(error: BaseException) -> BaseException:
 
 def _columns(statement: Statement | None) -> tuple[Column, ...] | None:
     return None if statement is None else statement.columns
-
-
-def _check_same_shape(described: tuple[Column, ...] | None, actual: tuple[Column, ...]) -> None:
-    """The client decodes by what it was told; a result that differs must not reach it."""
-    if described is actual:
-        return
-    if [c.type.oid for c in described or ()] != [c.type.oid for c in actual]:
-        raise Unsupported(
-            "cached plan must not change result type", hint="Prepare the statement again."
-        )
