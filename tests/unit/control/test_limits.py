@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pgwire_harness as client
+import psycopg
 import pyarrow as pa
 import pytest
 from pgwire_harness import Running, errors, fields, running_server, tags
@@ -20,6 +22,7 @@ from tidemark.control.prepared import Prepared
 from tidemark.control.server import OTHER_FILES, Options, allowed_connections
 from tidemark.control.session import Session
 from tidemark.errors import Cancelled, InvalidUsage, SqlError
+from wire_harness import spark_free_server
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +115,40 @@ def test_results_that_nobody_reads_keep_others_from_asking(tmp_path: Path):
                 await run("SET max_memory = '1TB'")
 
     asyncio.run(scenario())
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """What goes, goes with the last who has it: an idle server collects no garbage."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("sql", ["INSERT INTO t VALUES (2, %s)", "UPDATE t SET b = %s WHERE n = 1"])
+def test_a_transaction_that_writes_too_much_is_refused_and_the_others_are_not(
+    tmp_path: Path, sql: str
+):
+    def write(one: psycopg.Connection) -> None:
+        for _ in range(20):
+            one.execute(sql.encode(), ("x" * (4 << 20),))
+
+    with spark_free_server(tmp_path) as port:
+        dsn = f"host=127.0.0.1 port={port} user=tidemark dbname=tidemark"
+        with (
+            psycopg.connect(dsn, autocommit=True) as one,
+            psycopg.connect(dsn, autocommit=True) as two,
+        ):
+            one.execute("CREATE TABLE t (n int, b text)")
+            one.execute("INSERT INTO t VALUES (1, 'a')")
+            most = (pa.total_allocated_bytes() >> 20) + 32
+            one.execute(f"ALTER SYSTEM SET max_memory = '{most}MB'".encode())
+            one.execute("BEGIN")
+            with pytest.raises(psycopg.errors.OutOfMemory, match="max_memory"):
+                write(one)
+            assert two.execute("SELECT n FROM t WHERE n > 0").fetchall() == [(1,)]
+            assert one.execute("COMMIT").statusmessage == "ROLLBACK"
 
 
 @pytest.mark.parametrize(

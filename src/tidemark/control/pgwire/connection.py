@@ -162,14 +162,17 @@ class Connection:
         if isinstance(failure, asyncio.CancelledError):
             raise Cancelled("canceling statement due to user request")
         if failure is not None:
-            raise _explained(failure) from failure
+            try:
+                raise _explained(failure)
+            finally:
+                failure = None  # It would keep itself, and all rows that its statement had.
 
     async def _at_once(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what does not wait for anything, so that there is nothing to cancel."""
         try:
             await work
         except Exception as error:
-            raise _explained(error) from error
+            raise _explained(error) from None
 
     async def _handle(self, message: FrontendMessage) -> None:
         match message:
