@@ -17,11 +17,12 @@ from pgwire_harness import Running, errors, fields, running_server, tags
 
 from session_harness import Client, serving
 from tidemark.control import cursors
-from tidemark.control.pgwire import Rows, kept
+from tidemark.control.pgwire import Param, Rows, kept
 from tidemark.control.prepared import Prepared
 from tidemark.control.server import OTHER_FILES, Options, allowed_connections
 from tidemark.control.session import Session
 from tidemark.errors import Cancelled, InvalidUsage, SqlError
+from tidemark.types import TEXT
 from wire_harness import spark_free_server
 
 
@@ -213,6 +214,29 @@ def test_others_are_answered_while_a_large_statement_is_parsed_and_planned(
             assert caught.value.sqlstate == "57014"
             await run("RESET statement_timeout")
             assert await run("SELECT 1") == [(1,)]
+
+    asyncio.run(scenario())
+
+
+def test_a_statement_is_as_large_as_it_may_be_and_values_are_larger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    values = ", ".join(f"({n})" for n in range(20_000))
+    monkeypatch.setattr("tidemark.control.parse.MOST_PARSED", len(values))
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run = Client(coordinator)
+            await run("CREATE TABLE t (b text)")
+            listed = f"SELECT b FROM t WHERE b IN ({values})"
+            for sql in (listed, f"INSERT INTO t SELECT * FROM (VALUES {values}) v"):
+                with pytest.raises(SqlError, match="characters is too large") as caught:
+                    await run(sql)
+                assert caught.value.sqlstate == "54000"
+                assert "COPY" in (caught.value.hint or "")
+            assert await run(f"INSERT INTO t VALUES {values}") == "INSERT 0 20000"
+            insert = await run.session.prepare("INSERT INTO t VALUES ($1)", ())
+            await run.session.execute(insert, (Param(values, TEXT.oid),))
 
     asyncio.run(scenario())
 
