@@ -21,7 +21,7 @@ from tidemark.control.pgwire import Param, Rows, kept
 from tidemark.control.prepared import Prepared
 from tidemark.control.server import OTHER_FILES, Options, allowed_connections
 from tidemark.control.session import Session
-from tidemark.errors import Cancelled, InvalidUsage, SqlError
+from tidemark.errors import Cancelled, InvalidUsage, SqlError, TidemarkError
 from tidemark.types import TEXT
 from wire_harness import spark_free_server
 
@@ -237,6 +237,46 @@ def test_a_statement_is_as_large_as_it_may_be_and_values_are_larger(
             assert await run(f"INSERT INTO t VALUES {values}") == "INSERT 0 20000"
             insert = await run.session.prepare("INSERT INTO t VALUES ($1)", ())
             await run.session.execute(insert, (Param(values, TEXT.oid),))
+
+    asyncio.run(scenario())
+
+
+LONG = "1" * 5_000
+
+LARGE_NUMBERS = {
+    f"SELECT {LONG}": "22003",
+    f"SELECT -{LONG}": "22003",
+    f"SELECT '{LONG}'::int": "22003",
+    f"INSERT INTO t VALUES ({LONG})": "22003",
+    f"INSERT INTO t VALUES ('{LONG}')": "22003",
+    f"SELECT n FROM t LIMIT {LONG}": "22003",
+    f"SELECT n FROM t ORDER BY {LONG}": "22003",
+    f"SELECT n FROM t AS OF {LONG}": "22003",
+    f"SELECT n FROM t AS OF '{LONG}'": "22P02",
+    f"SELECT ${LONG}": "22003",
+    f"SELECT 1::numeric({LONG})": "22003",
+    "SELECT 1e9999999": "22003",
+    "SELECT '1e9999999'::numeric": "22003",
+    f"SELECT 1e{LONG}": "22003",
+    "INSERT INTO t VALUES (1e9999999)": "22003",
+    f"SET statement_timeout = '{LONG}'": "22023",
+    f"SET max_result_size = '{LONG}'": "22023",
+    f"ALTER SYSTEM SET max_connections = '{LONG}'": "22023",
+    f"FETCH '{LONG}' FROM c": "42601",
+    f"CREATE CLUSTER c (REPLICATION FACTOR = '{LONG}')": "22023",
+    f"CREATE SOURCE g FROM LOAD GENERATOR COUNTER (TICK INTERVAL '{LONG}s')": "22023",
+}
+
+
+def test_numbers_that_are_too_large_to_be_read(tmp_path: Path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run = Client(coordinator)
+            await run("CREATE TABLE t (n int)")
+            for sql, sqlstate in LARGE_NUMBERS.items():
+                with pytest.raises(TidemarkError) as caught:
+                    await run(sql)
+                assert caught.value.sqlstate == sqlstate, sql[:60]
 
     asyncio.run(scenario())
 
