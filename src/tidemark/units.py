@@ -8,7 +8,7 @@ from functools import lru_cache
 from tidemark.errors import InvalidUsage
 
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
-_SIZE = re.compile(r"\s*([0-9]+)\s*([a-z]*)\s*")
+_SIZE = re.compile(r"\s*([0-9]{1,18})\s*([a-z]*)\s*")
 
 
 @lru_cache

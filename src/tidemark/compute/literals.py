@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, Overflow
 
 from tidemark.compute.arrays import array_text, read_array
 from tidemark.compute.expr import Lit
@@ -36,18 +36,27 @@ ISO_TIME = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.][0-9]+)?)?"
 ISO_ZONE = r"[zZ]|[+-][0-9]{2}(?::?[0-9]{2})?"
 
 WIDE = Context(prec=2 * MAX_PRECISION)
+MOST_DIGITS = 4_300
+"""Python reads no longer integers, as that takes it long."""
 _TIMESTAMP = re.compile(rf"({ISO_DATE})(?:[ tT]({ISO_TIME}))?\s*({ISO_ZONE})?")
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return WIDE.create_decimal(text)
+    except Overflow:
+        raise DataError("value overflows numeric format", sqlstate="22003") from None
 
 
 def number_literal(text: str) -> Lit:
     """An unquoted number: integer, bigint or a numeric just wide enough, as PostgreSQL types it."""
-    if text.lstrip("-").isdecimal():
+    if text.lstrip("-").isdecimal() and len(text) <= MOST_DIGITS:
         value = int(text)
         if fits(value, INTEGER):
             return Lit(str(value), INTEGER)
         if fits(value, BIGINT):
             return Lit(str(value), BIGINT)
-    value = WIDE.create_decimal(text)
+    value = _decimal(text)
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int)
     scale = max(0, -exponent)
@@ -166,7 +175,7 @@ def _read_boolean(text: str, _: SqlType) -> str:
 def _read_integer(text: str, type_: SqlType) -> str:
     if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
         raise invalid_input(type_, text)
-    if not fits(int(text), type_):
+    if len(text) > MOST_DIGITS or not fits(int(text), type_):
         raise DataError(f'value "{text}" is out of range for type {type_}', sqlstate="22003")
     return str(int(text))
 
@@ -174,7 +183,7 @@ def _read_integer(text: str, type_: SqlType) -> str:
 def _read_numeric(text: str, type_: SqlType) -> str:
     if not re.fullmatch(NUMBER, text.strip()):
         raise invalid_input(type_, text)
-    rounded = _to_scale(WIDE.create_decimal(text.strip()), type_)
+    rounded = _to_scale(_decimal(text.strip()), type_)
     if rounded is None:
         raise DataError("numeric field overflow", sqlstate="22003")
     return rounded

@@ -31,6 +31,7 @@ from tidemark.compute.expr import (
     walk,
 )
 from tidemark.compute.plan import (
+    MOST_NODES,
     Aggregate,
     Constant,
     Filter,
@@ -51,14 +52,13 @@ from tidemark.compute.plan import (
     Window,
     distinct,
     inputs_of,
+    size,
+    too_large,
     with_inputs,
 )
 from tidemark.compute.shape import ACCUMULATED
 from tidemark.errors import Unsupported
 from tidemark.types import BOOLEAN, Column
-
-MOST_NODES = 5_000
-"""A plan larger than this, its names written out, is refused."""
 
 
 def optimised(plan: Plan) -> Plan:
@@ -75,11 +75,8 @@ def bottom_up(plan: Plan, rewrite: Callable[[Plan], Plan]) -> Plan:
 
 def inline_lets(plan: Plan) -> Plan:
     inlined = _inlined(plan, {})
-    if _size(inlined) > MOST_NODES:
-        raise Unsupported(
-            "the query is too large once its WITH queries are written out",
-            hint="make some of them materialized views of their own",
-        )
+    if size(inlined) > MOST_NODES:
+        raise too_large()
     return inlined
 
 
@@ -92,10 +89,6 @@ def _inlined(plan: Plan, bound: dict[str, Plan]) -> Plan:
         case LetRec(bindings=bindings):
             bound = {k: v for k, v in bound.items() if k not in {b.name for b in bindings}}
     return with_inputs(plan, tuple(_inlined(input_, bound) for input_ in inputs_of(plan)))
-
-
-def _size(plan: Plan) -> int:
-    return 1 + sum(map(_size, inputs_of(plan)))
 
 
 # Predicates.

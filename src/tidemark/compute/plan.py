@@ -26,6 +26,7 @@ from typing import TypeAlias
 import msgspec
 
 from tidemark.compute.expr import Col, Expr, Lit
+from tidemark.errors import Unsupported
 from tidemark.types import Column, SqlType
 
 
@@ -373,6 +374,27 @@ def intersect_all(left: Plan, right: Plan) -> Plan:
 def distinct(plan: Plan) -> Plan:
     columns = tuple(Col(i, column.type) for i, column in enumerate(plan.columns))
     return Reduce(plan, columns, (), tuple(column.name for column in plan.columns))
+
+
+MOST_NODES = 5_000
+"""A query whose plan is larger than this, all names written out, is refused."""
+
+
+def size(plan: Plan) -> int:
+    """Its nodes, as far as `MOST_NODES`: a name for two of what is itself a name for two, and so
+    on, would take for ever to count."""
+    found, todo = 0, [plan]
+    while todo and found <= MOST_NODES:
+        found += 1
+        todo += inputs_of(todo.pop())
+    return found
+
+
+def too_large() -> Unsupported:
+    return Unsupported(
+        "the query is too large once its views and WITH queries are written out",
+        hint="make some of them materialized views of their own",
+    )
 
 
 def collections_of(plan: Plan) -> tuple[str, ...]:

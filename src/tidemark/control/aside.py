@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from tidemark.compute.expr import Lit
 from tidemark.control.catalog import Catalog
+from tidemark.errors import SqlError
 
 LARGE = 32 * 1024
 """Bytes of a statement that take some milliseconds."""
@@ -33,6 +34,14 @@ T = TypeVar("T")
 
 def size_of(sql: str, params: tuple[Lit, ...] = ()) -> int:
     return len(sql) + sum(len(each.value or "") for each in params)
+
+
+def too_deep() -> SqlError:
+    return SqlError(
+        "the statement is nested too deeply",
+        hint="split it up, or put the values into a table",
+        sqlstate="54001",
+    )
 
 
 class Aside:

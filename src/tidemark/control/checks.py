@@ -23,7 +23,7 @@ def duration_ms(text: str, option: str) -> int:
     unit = compact[len(digits) :]
     try:
         value = int(float(digits) * _UNITS[unit])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         value = 0
     if value < 1:
         raise SqlError(
@@ -70,7 +70,7 @@ def retained_ms(text: str | None) -> int:
 
 def moment_ms(text: str) -> int:
     """The timeline's milliseconds, or a moment (in UTC unless it says otherwise)."""
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= 18:
         return int(text)
     moment = moment_of(typed(text, TIMESTAMPTZ)).replace(tzinfo=UTC)
     ms = Decimal(repr(moment.timestamp())) * 1000

@@ -189,7 +189,7 @@ def _given(options: tuple[tuple[str, str], ...], known: tuple[str, ...]) -> dict
 
 
 def _factor(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 9:
         raise SqlError(
             f"REPLICATION FACTOR takes a number of replicas, not {text!r}", sqlstate="22023"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from tidemark.compute.literals import MOST_DIGITS
 from tidemark.compute.sql import parse_part
 from tidemark.compute.sql.dialect import DIALECT, tokenize
 from tidemark.compute.sql.spark_dialect import AROUND_SPARK
@@ -21,6 +22,11 @@ class Cursor:
         self.dialect = dialect
         self.tokens = tokenize(sql, AROUND_SPARK if dialect == "spark" else DIALECT)
         self.at = 0
+        for token in self.tokens:
+            if token.token_type is TokenType.NUMBER and len(token.text) > MOST_DIGITS:
+                raise SqlError(
+                    f"a number of {len(token.text):,} digits is out of range", sqlstate="22003"
+                ).at(token.start)
 
     def peek(self, ahead: int = 0) -> Token | None:
         at = self.at + ahead
@@ -109,6 +115,7 @@ class Cursor:
         if (
             token.token_type not in (TokenType.NUMBER, TokenType.STRING)
             or not token.text.isdecimal()
+            or len(token.text) > MOST_DIGITS
         ):
             self.at -= 1
             raise self.error()

@@ -36,6 +36,9 @@ from tidemark.errors import SqlError, Unsupported
 
 __all__ = ["parse", "split"]
 
+MOST_PARSED = 4 * 1024 * 1024
+"""Characters of a statement that becomes tokens and a tree, each some hundred times its size."""
+
 
 def parse(sql: str, dialect: str = "postgres") -> s.Statement:
     """The one statement in `sql` (a semicolon at its end is fine), its queries in `dialect`."""
@@ -49,6 +52,13 @@ def _parse(sql: str, dialect: str) -> s.Statement:
     quick = parse_table.quick_insert(sql) if dialect == "postgres" or "\\" not in sql else None
     if quick is not None:
         return quick
+    if len(sql) > MOST_PARSED:
+        raise SqlError(
+            f"a statement of {len(sql):,} characters is too large",
+            hint=f"at most {MOST_PARSED:,}, but for INSERT of plain VALUES: give values as"
+            " parameters, load them with COPY, or put them into a table and join that",
+            sqlstate="54000",
+        )
     sql = lexer.apart(sql, dialect)
     cursor = Cursor(sql, dialect)
     if dialect != "postgres" and not any(map(cursor.looking_at, _QUERYING)):

@@ -322,6 +322,11 @@ def _create_view(
 
 
 def _create_index(asked: Asked, statement: s.CreateIndex) -> Iterator[Need]:
+    relation = asked.item(statement.relation)
+    if statement.name is not None and relation is not None:
+        name = asked.session.names.created(statement.name)
+        if name[:2] != relation.full_name[:2]:
+            yield from asked.creates(name)
     if (cluster := asked.cluster(statement.cluster)) is not None:
         yield May("CREATE", cluster)
     yield from _owned(asked, [statement.relation])
@@ -356,6 +361,8 @@ def _create_webhook(asked: Asked, statement: s.CreateWebhookSource) -> Iterator[
 
 def _create_kafka_source(asked: Asked, statement: s.CreateKafkaSource) -> Iterator[Need]:
     yield from _create(asked, statement)
+    if statement.progress is not None:
+        yield from asked.creates(statement.progress)
     yield from asked.relation("USAGE", statement.connection)
     for each in (statement.key, statement.value):
         if each is not None and each.registry is not None:

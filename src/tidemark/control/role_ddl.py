@@ -125,9 +125,12 @@ def _changed(role: Role, options: r.RoleOptions) -> Role:
 def verifier_of(password: str) -> str:
     """What is kept of it; one that is a verifier already is taken as it is, as PostgreSQL does."""
     try:
-        return str(scram.read_verifier(password))
+        verifier = scram.read_verifier(password)
     except InvalidUsage:
         pass
+    else:
+        scram.check_iterations(verifier)
+        return str(verifier)
     if not password:
         raise SqlError("an empty password would be none", hint="PASSWORD NULL", sqlstate="22023")
     return str(scram.make_verifier(password, salt=secrets.token_bytes(scram.SALT_BYTES)))

@@ -21,7 +21,7 @@ from tidemark.compute.sql import count_parameters, plan_query
 from tidemark.control import ddl, parameters, points, privileges, show, writes
 from tidemark.control import statements as s
 from tidemark.control.activity import Ran
-from tidemark.control.aside import LARGE, size_of
+from tidemark.control.aside import LARGE, size_of, too_deep
 from tidemark.control.coordinator import Coordinator
 from tidemark.control.cursors import Cursors
 from tidemark.control.envelope import envelope_of
@@ -44,6 +44,7 @@ from tidemark.control.pgwire import (
     TransactionStatus,
 )
 from tidemark.control.pgwire.kept import Statements
+from tidemark.control.pgwire.session import check_same_shape
 from tidemark.control.prepared import Prepared, named
 from tidemark.control.qualify import qualified
 from tidemark.control.subscribe import subscribable, subscribe_query
@@ -63,14 +64,6 @@ from tidemark.types import TEXT, Column
 from tidemark.units import byte_size
 
 T = TypeVar("T")
-
-
-def too_deep() -> SqlError:
-    return SqlError(
-        "the statement is nested too deeply",
-        hint="split it up, or put the values into a table",
-        sqlstate="54001",
-    )
 
 
 class Session:
@@ -175,7 +168,7 @@ class Session:
             raise
 
     async def _execute_in_time(self, statement: Prepared, params: tuple[Param, ...]) -> Result:
-        self._check_usable(statement.statement)
+        self._check_runnable(statement)
         literals = parameters.literals(params, statement.inferred)
         self._size = size_of(statement.sql, literals)
         return await self.guarded(points.run(self, statement, literals))
@@ -405,7 +398,7 @@ class Session:
         prepared = named(self.statements, statement.name)
         if prepared is None:
             raise SqlError(f'prepared statement "{statement.name}" is empty', sqlstate="26000")
-        self._check_usable(prepared.statement)
+        self._check_runnable(prepared)
         arguments: tuple[Lit, ...] = ()
         if statement.arguments is not None:
             constant = folded(self._plan(statement.arguments, params))
@@ -738,6 +731,14 @@ class Session:
             if transaction.hold is not None:
                 self.coordinator.holds.release(transaction.hold)
             await self._cursors.end_transaction(committed=committed)
+
+    def _check_runnable(self, prepared: Prepared) -> None:
+        """Also that it returns what was said: once it has written, that would be too late."""
+        statement = prepared.statement
+        self._check_usable(statement)
+        writing = isinstance(statement, writes.Returning) and statement.returning
+        if writing or isinstance(statement, s.ExecutePrepared):
+            check_same_shape(prepared.columns, self._columns(statement, ()))
 
     def _check_usable(self, statement: s.Statement) -> None:
         failed = self.transaction is not None and self.transaction.failed

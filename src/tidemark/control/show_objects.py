@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from sqlglot import exp
 from tidemark.control.catalog import ClusterItem, Item
 from tidemark.control.connections import kind_of
 from tidemark.control.hierarchy import DATABASE, quoted
+from tidemark.control.like import matcher
 from tidemark.control.pg.messages import explained_error
 from tidemark.control.system_objects import source_type
 from tidemark.control.system_status import doing
@@ -106,15 +106,8 @@ def matching(listing: Listing, like: str) -> Listing:
     """Those whose name is like a pattern."""
     columns, rows = listing
     place = columns.index("name" if "name" in columns else "replica")
-    pattern = re.compile(_regex(like), re.DOTALL)
-    return columns, [row for row in rows if pattern.fullmatch(str(row[place]))]
-
-
-def _regex(like: str) -> str:
-    parts = re.findall(r"\\.|.", like, re.DOTALL)
-    return "".join(
-        ".*" if part == "%" else "." if part == "_" else re.escape(part[-1]) for part in parts
-    )
+    is_like = matcher(like)
+    return columns, [row for row in rows if is_like(str(row[place]))]
 
 
 async def chosen(

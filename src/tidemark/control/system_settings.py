@@ -68,7 +68,7 @@ async def run(coordinator: Coordinator, statement: s.AlterSystem) -> Done:
 def _checked(name: str, value: str) -> str:
     if name == MAX_CONNECTIONS:
         most = int(DEFAULTS[MAX_CONNECTIONS])
-        if not value.isdecimal() or not 0 < int(value) <= most:
+        if not value.isdecimal() or len(value) > 9 or not 0 < int(value) <= most:
             raise SqlError(
                 f'invalid value for parameter "{name}": "{value}"',
                 hint=f"from 1 to {most}",

@@ -327,7 +327,8 @@ def timeout_seconds(value: str, name: str = "statement_timeout") -> float:
     units = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "": 0.001}
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text[len(digits) :].strip()
-    if not digits.replace(".", "", 1).isdecimal() or unit not in units:
+    is_number = digits.replace(".", "", 1).isdecimal() and len(digits) <= 18
+    if not is_number or unit not in units:
         raise SqlError(
             f'invalid value for parameter "{name}": "{value}"',
             hint="a number of milliseconds, or 500ms, 2s, 1min, 1h",

@@ -33,6 +33,7 @@ from tidemark.units import byte_size
 if TYPE_CHECKING:
     from tidemark.control.coordinator import Coordinator
     from tidemark.control.session import Session
+    from tidemark.control.transaction import Transaction
 
 Returning = s.Insert | s.Update | s.Delete
 Changing = Returning | s.Truncate
@@ -148,9 +149,16 @@ async def _submit(session: Session, item: Item, rows: pa.Table) -> None:
     write = session.coordinator.write_of(item, rows)
     if session.transaction is not None:
         session.transaction.begin_write(item.database)
-        session.transaction.writes.append(write)
+        _keep(session.coordinator, session.transaction, write)
     else:
         await session.coordinator.timelines[item.database].write([write])
+
+
+def _keep(coordinator: Coordinator, transaction: Transaction, write: Write) -> None:
+    """Until it commits. Its rows are in memory already: who has too many is refused, and then the
+    others are not."""
+    check_memory(coordinator)
+    transaction.writes.append(write)
 
 
 def check_tables(catalog: Catalog, kept: list[Write]) -> None:
@@ -180,7 +188,7 @@ async def _read_then_write(
     rows, hit = await _changed(session, statement, item, plan, as_of, changes)
     transaction.begin_write(item.database)  # Now that it has read.
     if rows.num_rows:
-        transaction.writes.append(coordinator.write_of(item, rows))
+        _keep(coordinator, transaction, coordinator.write_of(item, rows))
     return hit
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from pgwire_harness import NUMBER, PATIENCE, FakeSession, Script
 
 from tidemark.control.http import HttpServer, Limits
 from tidemark.control.pgwire import Param, Result, Rows, Statement
-from tidemark.control.pgwire.passwords import password_line, read_passwords
+from tidemark.control.pgwire.passwords import Passwords, password_line, read_passwords
 from websocket_client import Talk
 
 WEBSOCKETS = ("/api/experimental/sql", "/api/ws")
@@ -604,6 +605,61 @@ def test_who_asks_says_a_password_where_there_are_some(tmp_path: Path):
             await Talk(socket).until("ReadyForQuery")
 
     run(test, passwords=read_passwords(file))
+
+
+def test_who_is_nobody_takes_no_place_and_sends_no_body(tmp_path: Path):
+    file = tmp_path / "passwords"
+    file.write_text(password_line("alice", "sesame") + "\n")
+    right = {"Authorization": aiohttp.encode_basic_auth("alice", "sesame")}
+    sent = (
+        b"POST /api/sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Connection: close\r\nContent-Length: 1000000\r\n\r\n"
+    )
+
+    async def test(client: Client) -> None:
+        assert b" 401 " in await client.raw(sent)
+        async with client.http.ws_connect(WEBSOCKETS[0]) as stranger:
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
+                await client.http.ws_connect(WEBSOCKETS[0])
+            assert (await client.post({"query": "select 1"}, headers=right))[0] == 200
+            talk = Talk(stranger)
+            await talk.send({"user": "alice", "password": "sesame"})
+            await talk.until("ReadyForQuery")
+            status, answer = await client.post({"query": "select 1"}, headers=right)
+            assert (status, answer["error"]["code"]) == (503, "53300")
+
+    limits = Limits(sessions=1, strangers=1, idle_seconds=PATIENCE, close_seconds=0.2)
+    run(test, limits=limits, passwords=read_passwords(file))
+
+
+def test_who_tries_many_passwords_takes_nobody_elses_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "passwords"
+    file.write_text(password_line("alice", "sesame") + "\n")
+    let_go = threading.Event()
+    monkeypatch.setattr(Passwords, "check", lambda *_: let_go.wait())
+
+    async def test(client: Client) -> None:
+        tries = [asyncio.create_task(client.post({"query": "select 1"})) for _ in range(40)]
+        try:
+            await eventually(lambda: len(client.server._handling) == 40)
+            async with asyncio.timeout(PATIENCE / 2):
+                assert await asyncio.to_thread(lambda: 1) == 1
+        finally:
+            let_go.set()
+        assert {status for status, _ in await asyncio.gather(*tries)} == {200}
+
+    run(test, passwords=read_passwords(file))
+
+
+def test_who_comes_too_late_with_the_first_message_is_told_so():
+    async def test(client: Client) -> None:
+        async with client.http.ws_connect(WEBSOCKETS[0]) as late, client.websocket():
+            await Talk(late).send({})
+            assert (await Talk(late).receive())[1]["code"] == "53300"
+
+    run(test, limits=Limits(sessions=1))
 
 
 # The console.

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pgwire_harness as client
+import psycopg
 import pyarrow as pa
 import pytest
 from pgwire_harness import Running, errors, fields, running_server, tags
 
 from session_harness import Client, serving
 from tidemark.control import cursors
-from tidemark.control.pgwire import Rows, kept
+from tidemark.control.pgwire import Param, Rows, kept
 from tidemark.control.prepared import Prepared
 from tidemark.control.server import OTHER_FILES, Options, allowed_connections
 from tidemark.control.session import Session
-from tidemark.errors import Cancelled, InvalidUsage, SqlError
+from tidemark.errors import Cancelled, InvalidUsage, SqlError, TidemarkError
+from tidemark.types import TEXT
+from wire_harness import spark_free_server
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,40 @@ def test_results_that_nobody_reads_keep_others_from_asking(tmp_path: Path):
     asyncio.run(scenario())
 
 
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """What goes, goes with the last who has it: an idle server collects no garbage."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collections")
+@pytest.mark.parametrize("sql", ["INSERT INTO t VALUES (2, %s)", "UPDATE t SET b = %s WHERE n = 1"])
+def test_a_transaction_that_writes_too_much_is_refused_and_the_others_are_not(
+    tmp_path: Path, sql: str
+):
+    def write(one: psycopg.Connection) -> None:
+        for _ in range(20):
+            one.execute(sql.encode(), ("x" * (4 << 20),))
+
+    with spark_free_server(tmp_path) as port:
+        dsn = f"host=127.0.0.1 port={port} user=tidemark dbname=tidemark"
+        with (
+            psycopg.connect(dsn, autocommit=True) as one,
+            psycopg.connect(dsn, autocommit=True) as two,
+        ):
+            one.execute("CREATE TABLE t (n int, b text)")
+            one.execute("INSERT INTO t VALUES (1, 'a')")
+            most = (pa.total_allocated_bytes() >> 20) + 32
+            one.execute(f"ALTER SYSTEM SET max_memory = '{most}MB'".encode())
+            one.execute("BEGIN")
+            with pytest.raises(psycopg.errors.OutOfMemory, match="max_memory"):
+                write(one)
+            assert two.execute("SELECT n FROM t WHERE n > 0").fetchall() == [(1,)]
+            assert one.execute("COMMIT").statusmessage == "ROLLBACK"
+
+
 @pytest.mark.parametrize(
     ("soft", "hard", "wanted", "raised", "allowed"),
     [
@@ -176,6 +214,69 @@ def test_others_are_answered_while_a_large_statement_is_parsed_and_planned(
             assert caught.value.sqlstate == "57014"
             await run("RESET statement_timeout")
             assert await run("SELECT 1") == [(1,)]
+
+    asyncio.run(scenario())
+
+
+def test_a_statement_is_as_large_as_it_may_be_and_values_are_larger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    values = ", ".join(f"({n})" for n in range(20_000))
+    monkeypatch.setattr("tidemark.control.parse.MOST_PARSED", len(values))
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run = Client(coordinator)
+            await run("CREATE TABLE t (b text)")
+            listed = f"SELECT b FROM t WHERE b IN ({values})"
+            for sql in (listed, f"INSERT INTO t SELECT * FROM (VALUES {values}) v"):
+                with pytest.raises(SqlError, match="characters is too large") as caught:
+                    await run(sql)
+                assert caught.value.sqlstate == "54000"
+                assert "COPY" in (caught.value.hint or "")
+            assert await run(f"INSERT INTO t VALUES {values}") == "INSERT 0 20000"
+            insert = await run.session.prepare("INSERT INTO t VALUES ($1)", ())
+            await run.session.execute(insert, (Param(values, TEXT.oid),))
+
+    asyncio.run(scenario())
+
+
+LONG = "1" * 5_000
+
+LARGE_NUMBERS = {
+    f"SELECT {LONG}": "22003",
+    f"SELECT -{LONG}": "22003",
+    f"SELECT '{LONG}'::int": "22003",
+    f"INSERT INTO t VALUES ({LONG})": "22003",
+    f"INSERT INTO t VALUES ('{LONG}')": "22003",
+    f"SELECT n FROM t LIMIT {LONG}": "22003",
+    f"SELECT n FROM t ORDER BY {LONG}": "22003",
+    f"SELECT n FROM t AS OF {LONG}": "22003",
+    f"SELECT n FROM t AS OF '{LONG}'": "22P02",
+    f"SELECT ${LONG}": "22003",
+    f"SELECT 1::numeric({LONG})": "22003",
+    "SELECT 1e9999999": "22003",
+    "SELECT '1e9999999'::numeric": "22003",
+    f"SELECT 1e{LONG}": "22003",
+    "INSERT INTO t VALUES (1e9999999)": "22003",
+    f"SET statement_timeout = '{LONG}'": "22023",
+    f"SET max_result_size = '{LONG}'": "22023",
+    f"ALTER SYSTEM SET max_connections = '{LONG}'": "22023",
+    f"FETCH '{LONG}' FROM c": "42601",
+    f"CREATE CLUSTER c (REPLICATION FACTOR = '{LONG}')": "22023",
+    f"CREATE SOURCE g FROM LOAD GENERATOR COUNTER (TICK INTERVAL '{LONG}s')": "22023",
+}
+
+
+def test_numbers_that_are_too_large_to_be_read(tmp_path: Path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            run = Client(coordinator)
+            await run("CREATE TABLE t (n int)")
+            for sql, sqlstate in LARGE_NUMBERS.items():
+                with pytest.raises(TidemarkError) as caught:
+                    await run(sql)
+                assert caught.value.sqlstate == sqlstate, sql[:60]
 
     asyncio.run(scenario())
 

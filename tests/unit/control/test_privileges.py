@@ -100,6 +100,7 @@ CREATE CONNECTION guarded TO KAFKA (
   SASL PASSWORD SECRET password
 );
 CREATE ROLE alice LOGIN;
+CREATE SCHEMA apart;
 """
 
 READ = "USAGE on schema public, SELECT on table orders"
@@ -154,6 +155,9 @@ STATEMENTS = {
     "CREATE MATERIALIZED VIEW v AS SELECT id FROM orders": "CREATE on schema public,"
     f" CREATE on cluster quickstart, {READ}",
     "CREATE INDEX ON orders (id)": "CREATE on cluster quickstart, owns table orders",
+    "CREATE INDEX public.i ON orders (id)": "CREATE on cluster quickstart, owns table orders",
+    "CREATE INDEX apart.i ON orders (id)": "USAGE on database tidemark, CREATE on schema apart,"
+    " CREATE on cluster quickstart, owns table orders",
     "CREATE SOURCE g FROM LOAD GENERATOR COUNTER": "CREATE on schema public,"
     " CREATE on cluster quickstart",
     "CREATE CONNECTION c TO KAFKA (BROKER 'b', SASL USERNAME 'u', SASL PASSWORD SECRET password)": (
@@ -161,6 +165,9 @@ STATEMENTS = {
     ),
     "CREATE SOURCE k FROM KAFKA CONNECTION broker (TOPIC 't') FORMAT TEXT": "CREATE on schema"
     " public, CREATE on cluster quickstart, USAGE on schema public, USAGE on connection broker",
+    "CREATE SOURCE k FROM KAFKA CONNECTION broker (TOPIC 't') FORMAT TEXT"
+    " EXPOSE PROGRESS AS apart.p": "CREATE on schema public, CREATE on cluster quickstart,"
+    " USAGE on database tidemark, CREATE on schema apart, USAGE on schema public, USAGE on connection broker",
     "CREATE SINK k FROM orders INTO KAFKA CONNECTION broker (TOPIC 't') KEY (id) FORMAT JSON"
     " ENVELOPE UPSERT": f"CREATE on schema public, CREATE on cluster quickstart, {READ},"
     " USAGE on schema public, USAGE on connection broker",

@@ -64,6 +64,33 @@ def test_the_tag_and_what_is_described(run: Run) -> None:
     run(body)
 
 
+def test_a_table_that_was_made_anew_is_not_written_to_if_its_rows_would_look_otherwise(
+    run: Run,
+) -> None:
+    async def body(client: Client) -> None:
+        session = client.session
+        for sql in ("INSERT INTO u VALUES (2) RETURNING *", "DELETE FROM u RETURNING x"):
+            await client("CREATE TABLE u (x int)")
+            prepared = await session.prepare(sql, ())
+            await client(f"PREPARE p AS {sql}")
+            execute = await session.prepare("EXECUTE p", ())
+            await client("DROP TABLE u")
+            await client("CREATE TABLE u (x bigint)")
+            await client("INSERT INTO u VALUES (1)")
+            for each in (prepared, execute, await session.prepare("EXECUTE p", ())):
+                with pytest.raises(TidemarkError, match="must not change result type"):
+                    await session.execute(each, ())
+            await client("DEALLOCATE p")
+            await client(f"PREPARE p AS {sql}")
+            with pytest.raises(TidemarkError, match="must not change result type"):
+                await session.execute(execute, ())
+            await client("DEALLOCATE p")
+            assert await client("SELECT x FROM u") == [(1,)]
+            await client("DROP TABLE u")
+
+    run(body)
+
+
 def test_in_a_transaction_it_is_what_the_transaction_will_write(run: Run) -> None:
     async def body(client: Client) -> None:
         await client("BEGIN")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from tidemark.control.pgwire import scram
 from tidemark.control.pgwire.codec import ProtocolViolation
+from tidemark.control.pgwire.passwords import Passwords, read_passwords
+from tidemark.control.role_ddl import verifier_of
 from tidemark.errors import InvalidUsage
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -127,6 +130,22 @@ def test_verifiers_in_and_out() -> None:
     for bad in ("", "md5abc", text[:-1], text.replace("4096", "0"), text.replace("$", ":")):
         with pytest.raises(InvalidUsage):
             scram.read_verifier(bad)
+
+
+def test_a_verifier_that_takes_too_long_is_refused(tmp_path: Path) -> None:
+    most, more = (str(PENCIL).replace("4096", str(1_000_000 + n)) for n in (0, 1))
+    file = tmp_path / "passwords"
+    file.write_text(f"alice:{most}\n")
+    assert verifier_of(most) == str(read_passwords(file).verifiers["alice"]) == most
+    file.write_text(f"alice:{more}\n")
+    with pytest.raises(InvalidUsage, match="line 1: a verifier of 1,000,001 iterations"):
+        read_passwords(file)
+    with pytest.raises(InvalidUsage, match="1,000,001 iterations") as caught:
+        verifier_of(more)
+    assert caught.value.hint == "at most 1,000,000, usually 4,096"
+    kept = scram.read_verifier(str(PENCIL).replace("4096", "999999999"))
+    with pytest.raises(ProtocolViolation, match="authentication failed"):
+        Passwords({"alice": kept}, b"secret").check("alice", "pencil")
 
 
 def test_unknown_users_have_salts_that_stay() -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from tidemark.compute.expr import Col, Expr, columns_of, substitute
 from tidemark.compute.plan import (
+    MOST_NODES,
     Aggregate,
     Constant,
     Filter,
@@ -30,6 +31,8 @@ from tidemark.compute.plan import (
     Reduce,
     Window,
     inputs_of,
+    size,
+    too_large,
     with_inputs,
 )
 from tidemark.compute.plan import OuterJoin as OuterJoinNode
@@ -174,8 +177,18 @@ class Names:
 
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
+    nodes: int = 0
+    """Of the views in the query."""
+
     def fresh(self, hint: str) -> str:
         return f"{hint}#{next(self.numbers)}"
+
+    def put_in(self, view: Plan) -> Plan:
+        """The plan of a view as part of the query."""
+        self.nodes += size(view)
+        if self.nodes > MOST_NODES:
+            raise too_large()
+        return freshened(view, self)
 
 
 def map_locals(plan: Plan, change: Callable[[Local], Plan]) -> Plan:

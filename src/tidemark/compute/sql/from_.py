@@ -17,7 +17,7 @@ from tidemark.compute.expr import Col, Expr, conjuncts, substitute
 from tidemark.compute.functions import call, cast
 from tidemark.compute.plan import Finish, FlatMap, Get, OuterJoin, Plan, Project
 from tidemark.compute.sql.context import Context
-from tidemark.compute.sql.correlation import cols_of, freshened, level_of, names_of, outer_columns
+from tidemark.compute.sql.correlation import cols_of, level_of, names_of, outer_columns
 from tidemark.compute.sql.decorrelate import lateral
 from tidemark.compute.sql.dialect import identifier, start_of
 from tidemark.compute.sql.expressions import Expressions
@@ -282,10 +282,10 @@ def _relation(context: Context, node: exp.Expr) -> tuple[str | None, Plan, tuple
                 return alias or parts[0], context.ctes[parts[0]], parts
             try:
                 plan = context.resolver.resolve(parts)
+                plan = visible(plan) if isinstance(plan, Finish) else plan
+                plan = plan if isinstance(plan, Get) else context.names.put_in(plan)
             except SqlError as error:
                 raise error.at(start_of(node)) from None
-            plan = visible(plan) if isinstance(plan, Finish) else plan
-            plan = plan if isinstance(plan, Get) else freshened(plan, context.names)
             return alias or parts[-1], plan, () if alias else parts
         case exp.Subquery():
             return alias, context.nested(context, _unwrapped(node)), ()

@@ -19,12 +19,15 @@ from tidemark.compute.casts import settled
 from tidemark.compute.expr import Col, Expr, Lit, columns_of, substitute, walk
 from tidemark.compute.literals import UNKNOWN
 from tidemark.compute.plan import (
+    MOST_NODES,
     Aggregate,
     OrderBy,
     Plan,
     Project,
     Reduce,
     TopK,
+    size,
+    too_large,
 )
 from tidemark.compute.sql.context import Context
 from tidemark.compute.sql.correlation import (
@@ -85,6 +88,8 @@ def plan_query(
     plan = renamed(plan, names)
     if view:
         check_distinct_names(plan)
+        if size(plan) > MOST_NODES:  # It could be made, but not read.
+            raise too_large()
     return plan
 
 

@@ -7,7 +7,8 @@ import base64
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Self
 
 import msgspec
@@ -37,6 +38,9 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ASKS_ITSELF = "X-Tidemark-Console"
 """A page that has its own sign-in says so: the browser shall not ask for a password as well."""
 
+CHECKS = 2
+"""Threads that check passwords: whoever tries many keeps only others who log in waiting."""
+
 _QUIET = logging.getLogger("aiohttp.server")
 """What clients do wrong is theirs to hear, not the log's; our own errors are logged here."""
 _QUIET.addHandler(logging.NullHandler())
@@ -45,7 +49,9 @@ _QUIET.propagate = False
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int = 200
-    """Requests and websockets under way at once."""
+    """Requests and websockets under way at once, of those who are who they say."""
+    strangers: int = 50
+    """Websockets on which that has not been said yet."""
     body_bytes: int = 64 * 1024 * 1024
     """As on the wire."""
     message_bytes: int = 4 * 1024 * 1024
@@ -84,8 +90,10 @@ class HttpServer:
         self._passwords = passwords
         self._tls = tls
         self._names = tuple(dict.fromkeys((host, *guard.LOOPBACK)))
-        self._open = 0
+        self._places = _Places(self._limits.sessions)
+        self._strangers = _Places(self._limits.strangers)
         self._handling: set[asyncio.Task] = set()
+        self._checks = ThreadPoolExecutor(CHECKS, thread_name_prefix="password")
         app = web.Application(
             client_max_size=self._limits.body_bytes, middlewares=[self._tracked, self._guarded]
         )
@@ -139,6 +147,7 @@ class HttpServer:
         if self._handling:
             await asyncio.wait(self._handling, timeout=self._limits.close_seconds)
         await self._runner.cleanup()
+        self._checks.shutdown(wait=False, cancel_futures=True)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -190,11 +199,11 @@ class HttpServer:
     async def _sql(self, http: web.Request) -> web.StreamResponse:
         guard.check_json(http)
         options = options_of(http.query.get("options"))
-        with self._place():
+        user = await self._authenticated(*_credentials(http))
+        with self._places.one():
             async with asyncio.timeout(self._limits.idle_seconds):
                 body = await http.read()
             request = request_of(body)
-            user = await self._authenticated(*_credentials(http))
             async with self._session(user, options) as session:
                 return await respond(http, session, request)
 
@@ -210,19 +219,23 @@ class HttpServer:
             timeout=self._limits.close_seconds,
             compress=False,
         )
-        with self._place():
+        self._places.check()  # While a status can say so.
+        with ExitStack() as place:
+            place.enter_context(self._strangers.one())
             await socket.prepare(http)
             try:
-                await self._converse(socket)
+                await self._converse(socket, place)
             finally:
                 await socket.close(code=WSCloseCode.GOING_AWAY)
         return socket
 
-    async def _converse(self, socket: web.WebSocketResponse) -> None:
+    async def _converse(self, socket: web.WebSocketResponse, place: ExitStack) -> None:
         try:
             hello = await introduction(socket)
             if hello is not None:
                 user = await self._authenticated(hello.user, hello.password)
+                place.close()
+                place.enter_context(self._places.one())
                 async with self._session(user, hello.options) as session:
                     await converse(socket, session)
         except TidemarkError as error:
@@ -234,7 +247,8 @@ class HttpServer:
         """The user, if they are who they say; everybody is where there are no passwords."""
         name = user or USER
         if self._passwords is not None and self._passwords.asks(name):
-            await asyncio.to_thread(self._passwords.check, name, password or "")
+            loop, check = asyncio.get_running_loop(), self._passwords.check
+            await loop.run_in_executor(self._checks, check, name, password or "")
         return name
 
     async def _scrape(self, http: web.Request) -> web.Response:
@@ -250,21 +264,6 @@ class HttpServer:
             return web.Response(status=503, text=f"{reason}\n")
         return web.Response(text="ready\n")
 
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        """One of so many, taken before anything is read: also what is read takes memory."""
-        if self._open >= self._limits.sessions:
-            raise Unavailable(
-                "sorry, too many clients already",
-                hint=f"At most {self._limits.sessions} may ask at once; try again.",
-                sqlstate="53300",
-            )
-        self._open += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
-
     @asynccontextmanager
     async def _session(self, user: str, options: dict[str, str]) -> AsyncIterator[Session]:
         settings = dict(options)
@@ -274,6 +273,31 @@ class HttpServer:
             yield session
         finally:
             await session.close()
+
+
+class _Places:
+    """So many at once, each taken before anything is read: also what is read takes memory."""
+
+    def __init__(self, most: int):
+        self._most = most
+        self._taken = 0
+
+    def check(self) -> None:
+        if self._taken >= self._most:
+            raise Unavailable(
+                "sorry, too many clients already",
+                hint=f"At most {self._most} may ask at once; try again.",
+                sqlstate="53300",
+            )
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        self.check()
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
 
 
 async def _say_what_it_is(_: web.Request, response: web.StreamResponse) -> None:

@@ -37,11 +37,12 @@ from tidemark.control.pgwire.session import (
     Rows,
     Session,
     Statement,
+    check_same_shape,
     check_wanted,
     idle_for_too_long,
 )
 from tidemark.control.pgwire.wire import HungUp, Wire
-from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
+from tidemark.errors import Cancelled, SqlError, TidemarkError
 from tidemark.types import Column
 
 log = structlog.get_logger(__name__)
@@ -161,14 +162,17 @@ class Connection:
         if isinstance(failure, asyncio.CancelledError):
             raise Cancelled("canceling statement due to user request")
         if failure is not None:
-            raise _explained(failure) from failure
+            try:
+                raise _explained(failure)
+            finally:
+                failure = None  # It would keep itself, and all rows that its statement had.
 
     async def _at_once(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what does not wait for anything, so that there is nothing to cancel."""
         try:
             await work
         except Exception as error:
-            raise _explained(error) from error
+            raise _explained(error) from None
 
     async def _handle(self, message: FrontendMessage) -> None:
         match message:
@@ -283,7 +287,7 @@ class Connection:
             portal.result = await self._session.execute(statement, portal.params)
             if isinstance(portal.result, Rows):
                 portal.cursor = Cursor(portal.result.batches)
-                _check_same_shape(statement.columns, portal.result.columns)
+                check_same_shape(statement.columns, portal.result.columns)
         if isinstance(portal.result, Rows):
             await self._send_portal_rows(portal, portal.result, max_rows, is_first=is_first_run)
         elif is_first_run:
@@ -466,13 +470,3 @@ def _explained(error: BaseException) -> BaseException:
 
 def _columns(statement: Statement | None) -> tuple[Column, ...] | None:
     return None if statement is None else statement.columns
-
-
-def _check_same_shape(described: tuple[Column, ...] | None, actual: tuple[Column, ...]) -> None:
-    """The client decodes by what it was told; a result that differs must not reach it."""
-    if described is actual:
-        return
-    if [c.type.oid for c in described or ()] != [c.type.oid for c in actual]:
-        raise Unsupported(
-            "cached plan must not change result type", hint="Prepare the statement again."
-        )

@@ -62,6 +62,8 @@ class Passwords(msgspec.Struct, frozen=True):
     def check(self, user: str, password: str) -> None:
         """For who sends the password itself, as HTTP does; takes milliseconds, on purpose."""
         verifier, exists = self.verifier(user)
+        if verifier.iterations > scram.MOST_ITERATIONS:  # The catalog may have it from before.
+            raise wrong_password(user)
         given = scram.make_verifier(password, salt=verifier.salt, iterations=verifier.iterations)
         if not hmac.compare_digest(given.stored_key, verifier.stored_key) or not exists:
             raise wrong_password(user)
@@ -85,6 +87,7 @@ def read_passwords(path: Path) -> Passwords:
             if not user or user in verifiers:
                 raise InvalidUsage(f'user "{user}" is there twice' if user else "no user")
             verifiers[user] = scram.read_verifier(f"{scram.MECHANISM}${rest}")
+            scram.check_iterations(verifiers[user])
         except InvalidUsage as error:
             raise InvalidUsage(
                 f"--passwords {path}, line {number}: {error.message}",

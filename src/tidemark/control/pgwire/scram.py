@@ -31,6 +31,10 @@ from tidemark.errors import InvalidUsage
 MECHANISM = "SCRAM-SHA-256"
 MECHANISM_PLUS = "SCRAM-SHA-256-PLUS"
 DEFAULT_ITERATIONS = 4096
+MOST_ITERATIONS = 1_000_000
+"""Of a verifier that somebody else has made: over HTTP, it is the server that has to go through
+all of them, at every login."""
+
 SALT_BYTES = 16
 
 _VERIFIER = re.compile(r"SCRAM-SHA-256\$([1-9][0-9]{0,8}):([^$:]+)\$([^$:]+):([^$:]+)")
@@ -66,6 +70,14 @@ def read_verifier(text: str) -> Verifier:
             "not a SCRAM-SHA-256 verifier", hint="`tidemark password` prints one"
         ) from None
     return Verifier(int(found[1]), salt, stored, server)
+
+
+def check_iterations(verifier: Verifier) -> None:
+    if verifier.iterations > MOST_ITERATIONS:
+        raise InvalidUsage(
+            f"a verifier of {verifier.iterations:,} iterations would keep the server busy",
+            hint=f"at most {MOST_ITERATIONS:,}, usually {DEFAULT_ITERATIONS:,}",
+        )
 
 
 def make_verifier(password: str, *, salt: bytes, iterations: int = DEFAULT_ITERATIONS) -> Verifier:

@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from tidemark.control.pgwire.codec import ProtocolViolation
+from tidemark.errors import Unsupported
 from tidemark.types import Column
 
 TransactionStatus = Literal["I", "T", "E"]
@@ -177,6 +178,18 @@ def check_wanted() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+def check_same_shape(
+    described: tuple[Column, ...] | None, actual: tuple[Column, ...] | None
+) -> None:
+    """The client decodes by what it was told; a result that differs must not reach it."""
+    if described is actual:
+        return
+    if [c.type.oid for c in described or ()] != [c.type.oid for c in actual or ()]:
+        raise Unsupported(
+            "cached plan must not change result type", hint="Prepare the statement again."
+        )
 
 
 def idle_for_too_long(status: TransactionStatus) -> ProtocolViolation:

@@ -24,6 +24,7 @@ from tidemark.compute.expr import Call, Expr
 from tidemark.compute.functions import cast
 from tidemark.compute.jsonb import parsed, written
 from tidemark.compute.literals import UNKNOWN
+from tidemark.control.like import matcher
 from tidemark.errors import DataError, SqlError
 from tidemark.types import BOOLEAN, BYTEA, TEXT, SqlType
 
@@ -153,25 +154,12 @@ def _split_part(text: str, separator: str, at: int) -> str:
     return parts[place] if 0 <= place < len(parts) else ""
 
 
-def _like(flags: re.RegexFlag) -> Callable[[str, str], bool]:
-    def like(text: str, pattern: str) -> bool:
-        out, characters = "", iter(pattern)
-        for each in characters:
-            match each:
-                case "%":
-                    out += ".*"
-                case "_":
-                    out += "."
-                case "\\":
-                    escaped = next(characters, None)
-                    if escaped is None:
-                        raise DataError("LIKE pattern must not end with escape character")
-                    out += re.escape(escaped)
-                case _:
-                    out += re.escape(each)
-        return re.fullmatch(out, text, re.DOTALL | flags) is not None
+def _like(text: str, pattern: str) -> bool:
+    return matcher(pattern)(text)
 
-    return like
+
+def _ilike(text: str, pattern: str) -> bool:
+    return matcher(pattern.lower())(text.lower())
 
 
 def _trimmed(strip: Callable[..., str]) -> Callable[..., str]:
@@ -249,8 +237,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ltrim": _trimmed(str.lstrip),
     "rtrim": _trimmed(str.rstrip),
     "md5": lambda value: hashlib.md5(_bytes(value), usedforsecurity=False).hexdigest(),
-    "like": _like(re.RegexFlag(0)),
-    "ilike": _like(re.IGNORECASE),
+    "like": _like,
+    "ilike": _ilike,
     "->": _json_part,
     "->>": _json_text,
     "?": _has_key,
