@@ -36,7 +36,7 @@ from tidemark.errors import SqlError, Unsupported
 
 __all__ = ["parse", "split"]
 
-MOST_PARSED = 4 * 1024 * 1024
+MOST_PARSED = 1024 * 1024
 """Characters of a statement that becomes tokens and a tree, each some hundred times its size."""
 
 

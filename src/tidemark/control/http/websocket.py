@@ -26,7 +26,7 @@ from tidemark.types import Column
 
 log = structlog.get_logger("http")
 
-HELLO_WITHIN = 60.0
+HELLO_WITHIN = 20.0
 WAITING = 16
 """Requests that may wait while one is answered."""
 
