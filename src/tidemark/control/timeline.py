@@ -17,6 +17,7 @@ from typing import NamedTuple
 import structlog
 
 from tidemark.clock import Clock, Onward
+from tidemark.control.turns import outcome
 from tidemark.errors import Fenced, SqlError, TidemarkError, Unavailable
 from tidemark.storage.tables import Tables, Write
 
@@ -126,7 +127,7 @@ class Timeline:
                 group.done.cancel()
                 raise
             try:
-                return await asyncio.shield(group.done)
+                return await outcome(group.done)
             except SqlError:
                 raise cancelled from None  # It has not happened.
 
@@ -156,15 +157,15 @@ class Timeline:
                 self._settle(group, time if error is None else error)
             self._begun = []
 
-    def _settle(self, group: _Group, outcome: int | Exception) -> None:
+    def _settle(self, group: _Group, result: int | Exception) -> None:
         if group.done.done():
             pass
-        elif isinstance(outcome, int):
-            group.done.set_result(outcome)
-        elif isinstance(outcome, TidemarkError):
-            group.done.set_exception(outcome)
+        elif isinstance(result, int):
+            group.done.set_result(result)
+        elif isinstance(result, TidemarkError):
+            group.done.set_exception(result)
         else:
-            group.done.set_exception(Unavailable(f"the write failed: {outcome}"))
+            group.done.set_exception(Unavailable(f"the write failed: {result}"))
         self._queue.task_done()
 
     async def _next_batch(self) -> list[_Group]:

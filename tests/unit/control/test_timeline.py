@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from tidemark.clock import ManualClock
 from tidemark.control.timeline import HEARTBEAT_MS, ReadHolds, Reads, Timeline
+from tidemark.control.turns import leave
 from tidemark.errors import Fenced, SqlError, Unavailable
 from tidemark.persist import DIFF, MemBlob, MemConsensus, PersistClient
 from tidemark.storage.tables import Tables, Write
@@ -281,9 +282,9 @@ def test_a_write_is_cancelled_or_happens_and_never_both(
         refused = Reads(0, {"a": "a"})
         fourth = asyncio.create_task(timeline.write([Write("a", rows(4))], reads=refused))
         await asyncio.sleep(0.01)
-        for task in (first, second):
+        for task in (first, second, first):
             task.cancel()
-        await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
         assert second.cancelled(), "it has only waited"
         assert not first.done(), "it is under way"
         begun.clear()
@@ -294,13 +295,12 @@ def test_a_write_is_cancelled_or_happens_and_never_both(
         with pytest.raises(SqlError):
             await fourth
 
-        # Who does not wait for the outcome either is let go.
+        # Whose session ends is let go.
         go_on.clear()
         fifth = asyncio.create_task(timeline.write([Write("a", rows(5))]))
         assert await asyncio.to_thread(begun.wait, 60)
-        for _ in range(2):
-            fifth.cancel()
-            await asyncio.sleep(0.01)
+        leave(fifth)
+        await asyncio.wait([fifth], timeout=60)
         assert fifth.cancelled()
         go_on.set()
         await timeline.stop()
