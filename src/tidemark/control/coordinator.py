@@ -154,6 +154,8 @@ class Coordinator:
         await self.statement_log.stop()
         self.engine.close()
         self.aside.close()
+        self.recency.close()
+        self.subscriptions.close()
         self.client.close()
 
     # Names.

@@ -6,7 +6,6 @@ is a stored relation under another name, as that relation.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 
@@ -92,7 +91,7 @@ async def subscribe(
     With progress, a row that says "nothing more before this time" follows each step.
     """
     assert item.shard is not None
-    reader = coordinator.client.open_reader(item.shard)
+    reader, read = coordinator.client.open_reader(item.shard), coordinator.subscriptions.read
     hold = coordinator.holds.acquire(as_of)
     try:
         if up_to is not None and up_to <= as_of:
@@ -101,7 +100,7 @@ async def subscribe(
             yield shown.progress(as_of)
         await coordinator.wait_readable(item.shard, as_of)
         if snapshot:
-            for batch in await asyncio.to_thread(_snapshot, reader, as_of, shown):
+            for batch in await read(_snapshot, reader, as_of, shown):
                 yield batch
         lower = Frontier(as_of + 1)
         while up_to is None or lower < Frontier(up_to):
@@ -112,7 +111,7 @@ async def subscribe(
                 raise SqlError(f"{what} was dropped", sqlstate="42P01")
             if up_to is not None:
                 upper = min(upper, Frontier(up_to))
-            for batch in await asyncio.to_thread(_changes, reader, lower, upper, shown):
+            for batch in await read(_changes, reader, lower, upper, shown):
                 yield batch
             if upper.time is None:
                 return  # It has ended: nothing will ever change again.
