@@ -9,9 +9,9 @@ the same seconds. Should the wall clock be set back, they go on from where they 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 
 import structlog
@@ -232,6 +232,14 @@ class ReadHolds:
 
     def release(self, hold: int) -> None:
         self._held.pop(hold, None)
+
+    @contextmanager
+    def at(self, ts: int) -> Iterator[None]:
+        hold = self.acquire(ts)
+        try:
+            yield
+        finally:
+            self.release(hold)
 
     def least(self) -> int | None:
         return min(self._held.values(), default=None)
