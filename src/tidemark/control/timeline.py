@@ -70,13 +70,13 @@ class Timeline:
     def start(self) -> None:
         self._task = asyncio.create_task(self._commit_loop(), name="group-commit")
 
-    async def stop(self) -> None:
+    async def stop(self, why: TidemarkError | None = None) -> None:
+        self._failed = self._failed or why
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self.executor.shutdown(wait=True)
-        for group in self._begun:
-            self._settle(group, Unavailable("the server is stopping"))
+        self._refuse_all()
 
     async def write(self, writes: list[Write], *, reads: Reads | None = None) -> int:
         """Commit writes, grouped with whatever else is waiting; 40001 if what they rest on was
@@ -132,30 +132,47 @@ class Timeline:
                 raise cancelled from None  # It has not happened.
 
     async def _commit_loop(self) -> None:
-        while True:
-            batch = self._begun = await self._next_batch()
-            try:
-                time, refused = await self.run(self._commit, batch)
-            except Exception as error:
-                for group in batch:
-                    self._settle(group, error)
-                self._begun = []
-                if isinstance(error, Fenced):
-                    self._failed = error
-                    self.lost.set()
-                    return
-                if not batch:
-                    log.warning("heartbeat failed, will try again", error=str(error))
-                    await asyncio.sleep(0.5)
-                continue
-            self._moved.set()
-            self._moved = asyncio.Event()
-            accepted = refused.count(None)
-            self.commits += accepted > 0
-            self.writes += accepted
-            for group, error in zip(batch, refused, strict=True):
-                self._settle(group, time if error is None else error)
+        try:
+            while await self._commit_next():
+                pass
+        finally:
+            self._refuse_all()
+
+    async def _commit_next(self) -> bool:
+        """Commit what waits, or a heartbeat; False if nothing can be committed any more."""
+        batch = self._begun = await self._next_batch()
+        try:
+            time, refused = await self.run(self._commit, batch)
+        except Fenced as error:
+            self._failed = error
+            self.lost.set()
+            return False
+        except Exception as error:
+            for group in batch:
+                self._settle(group, error)
             self._begun = []
+            if not batch:
+                log.warning("heartbeat failed, will try again", error=str(error))
+                await asyncio.sleep(0.5)
+            return True
+        self._moved.set()
+        self._moved = asyncio.Event()
+        accepted = refused.count(None)
+        self.commits += accepted > 0
+        self.writes += accepted
+        for group, error in zip(batch, refused, strict=True):
+            self._settle(group, time if error is None else error)
+        self._begun = []
+        return True
+
+    def _refuse_all(self) -> None:
+        """Those that wait, too: nothing is committed any more."""
+        self._failed = self._failed or Unavailable("the server is stopping")
+        for group in self._begun:
+            self._settle(group, self._failed)
+        self._begun = []
+        while not self._queue.empty():
+            self._settle(self._queue.get_nowait(), self._failed)
 
     def _settle(self, group: _Group, result: int | Exception) -> None:
         if group.done.done():

@@ -327,6 +327,51 @@ def test_a_stop_leaves_nobody_waiting_for_a_write(
     asyncio.run(run())
 
 
+def test_nor_for_one_that_has_only_waited(
+    shared: PersistClient, slow_commits: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = slow_commits
+
+    async def run() -> None:
+        timeline = opened(shared, "a")
+        timeline.start()
+        writes = [asyncio.create_task(timeline.write([Write("a", rows(1))]))]
+        assert await asyncio.to_thread(begun.wait, 60)
+        writes.append(asyncio.create_task(timeline.write([Write("a", rows(2))])))
+        await asyncio.sleep(0.01)
+        threading.Timer(0.05, go_on.set).start()
+        await timeline.stop(SqlError("gone"))
+        async with asyncio.timeout(10):
+            told = await asyncio.gather(*writes, return_exceptions=True)
+        assert [str(each) for each in told] == ["gone"] * 2
+        with pytest.raises(SqlError, match="gone"):
+            await timeline.write([Write("a", rows(3))])
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_is_fenced_leaves_nobody_waiting(
+    shared: PersistClient, slow_commits: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = slow_commits
+
+    async def run() -> None:
+        first = opened(shared, "a")
+        first.start()
+        writes = [asyncio.create_task(first.write([Write("a", rows(1))]))]
+        assert await asyncio.to_thread(begun.wait, 60)
+        writes.append(asyncio.create_task(first.write([Write("a", rows(2))])))
+        await asyncio.sleep(0.01)
+        Tables(shared, "txns", epoch=2).open({"a": SCHEMA}, not_before=shared.clock.now_ms())
+        go_on.set()
+        async with asyncio.timeout(10):
+            told = await asyncio.gather(*writes, return_exceptions=True)
+        assert [type(each) for each in told] == [Fenced] * 2
+        await first.stop()
+
+    asyncio.run(run())
+
+
 def test_read_holds_give_the_least() -> None:
     holds = ReadHolds()
     assert holds.least() is None
