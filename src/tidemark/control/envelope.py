@@ -46,11 +46,9 @@ class Envelope:
 
     def batches(self, updates: pa.Table) -> list[pa.RecordBatch]:
         """`updates`, consolidated, in order of time."""
+        updates = sound(updates)
         if not updates.num_rows:
             return []
-        failed = updates.filter(pc.is_valid(updates[ERR]))
-        if failed.num_rows:
-            raise data_error(failed[ERR][0].as_py())
         rows = self._rows(updates)
         head = [pc.cast(rows[TIME], pa.decimal128(38, 0))]
         if self.progresses:
@@ -177,6 +175,15 @@ class Debezium(_Keyed):
     def _rows(self, updates: pa.Table) -> pa.Table:
         groups, before, after = self._grouped(updates)
         return self._assembled(groups, self._states(groups, "insert"), before, after)
+
+
+def sound(updates: pa.Table) -> pa.Table:
+    """`updates` without errors that go; one that comes is raised."""
+    is_error = pc.is_valid(updates[ERR])
+    came = updates.filter(pc.and_(is_error, pc.greater(updates[DIFF], 0)))
+    if came.num_rows:
+        raise data_error(came[ERR][0].as_py())
+    return updates.filter(pc.invert(is_error)) if pc.any(is_error).as_py() else updates
 
 
 def _undefined(column: str) -> SqlError:

@@ -17,11 +17,11 @@ from tidemark.compute.queries import check_maintainable
 from tidemark.control.activity import Who
 from tidemark.control.catalog import Item
 from tidemark.control.coordinator import Coordinator
-from tidemark.control.envelope import Envelope
+from tidemark.control.envelope import Envelope, sound
 from tidemark.control.system import BY_ID
 from tidemark.errors import SqlError, Unsupported
 from tidemark.frontier import Frontier
-from tidemark.persist import ReadHandle, consolidate
+from tidemark.persist import PersistClient, ReadHandle, consolidate
 from tidemark.types import check_columns
 
 
@@ -102,6 +102,8 @@ async def subscribe(
         if snapshot:
             for batch in await read(_snapshot, reader, as_of, shown):
                 yield batch
+        else:
+            await read(_check_sound, coordinator.client, item.shard, as_of)
         lower = Frontier(as_of + 1)
         while up_to is None or lower < Frontier(up_to):
             assert lower.time is not None
@@ -131,6 +133,12 @@ def _snapshot(reader: ReadHandle, as_of: int, shown: Envelope) -> list[pa.Record
     finally:
         # It was copied and sorted on the way: this thread gives that back before it takes the next.
         pa.default_memory_pool().release_unused()
+
+
+def _check_sound(client: PersistClient, shard: str, as_of: int) -> None:
+    """Whoever asks for no snapshot would not hear of the errors in it."""
+    if any(part.errors for part in client.state(shard).parts):
+        sound(client.open_reader(shard, columns=[]).snapshot(as_of))
 
 
 def _changes(
