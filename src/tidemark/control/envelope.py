@@ -4,9 +4,12 @@
     UPSERT      mz_state, key, values           what a key is now: 'upsert', or 'delete'
     DEBEZIUM    mz_state, key, before, after    what it was, too: 'insert', 'upsert' or 'delete'
 
-Before them stand the time and, with PROGRESS, whether the row only says how far things are. A key
-that had or has several rows at a time is a 'key_violation' then, without values: the rows before
-and after it may be right again.
+Before them stand the time and, with PROGRESS, whether the row only says how far things are.
+
+The KEY must be one: at no time may there be two rows of it. Nothing is kept of what a key was, so
+that this is checked only as far as the changes of one time tell: a key of which several rows come, or
+several go, at one time (the snapshot is one) is a 'key_violation' then, without values. A second row
+that comes later is shown as if it were the only one, and one of two that goes as a 'delete'.
 """
 
 from __future__ import annotations

@@ -93,6 +93,14 @@ def test_keys_as_the_rule_says(seed: int, kind):
     assert shown(subscription(keyed=s.Keyed(kind, ("k",))), rows) == by_key(rows, kind)
 
 
+@pytest.mark.parametrize(("kind", "new"), [("upsert", "upsert"), ("debezium", "insert")])
+def test_a_second_row_of_a_key_is_noticed_within_one_time_only(kind, new: str):
+    """As the docs say; what a key was is not kept."""
+    rows = [(1, 1, "a", 1, 1), (2, 1, "b", 1, 1), (3, -1, "b", 1, 1), (4, 1, "c", 1, 1)]
+    found = shown(subscription(keyed=s.Keyed(kind, ("k",))), [*rows, (4, 1, "d", 1, 1)])
+    assert [row[1] for row in found] == [new, new, "delete", "key_violation"]
+
+
 @pytest.mark.parametrize("keyed", [None, s.Keyed("upsert", ("k",))])
 def test_an_error_that_comes_is_raised_and_one_that_goes_is_not_a_row(keyed: s.Keyed | None):
     envelope = envelope_of(subscription(keyed=keyed), COLUMNS)
