@@ -9,7 +9,7 @@ the same seconds. Should the wall clock be set back, they go on from where they 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
@@ -18,13 +18,14 @@ import structlog
 
 from tidemark.clock import Clock, Onward
 from tidemark.control.turns import outcome
-from tidemark.errors import Fenced, SqlError, TidemarkError, Unavailable
+from tidemark.errors import Fenced, Indeterminate, SqlError, TidemarkError, Unavailable
 from tidemark.storage.tables import Tables, Write
 
 log = structlog.get_logger("timeline")
 
 HEARTBEAT_MS = 1_000
 MAX_BATCH = 1_000
+RESOLVE_EVERY = 0.5
 
 
 class Reads(NamedTuple):
@@ -106,7 +107,12 @@ class Timeline:
 
     async def run(self, function, *args):
         """Run something that changes what the committer looks after, in its thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.executor, function, *args)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.executor, function, *args)
+        except Fenced as error:
+            log.error("this process can write nothing more", error=str(error))
+            self.lost.set()
+            raise
 
     def _enqueue(self, writes: list[Write], reads: Reads | None = None) -> _Group:
         if self._failed is not None:
@@ -141,16 +147,18 @@ class Timeline:
     async def _commit_next(self) -> bool:
         """Commit what waits, or a heartbeat; False if nothing can be committed any more."""
         batch = self._begun = await self._next_batch()
+        refused: list[SqlError | None] = []
         try:
             time, refused = await self.run(self._commit, batch)
+            while time is None:
+                await asyncio.sleep(RESOLVE_EVERY)
+                time = await self.run(self._resolve)
         except Fenced as error:
             self._failed = error
-            self.lost.set()
+            self._end([why or in_doubt() for why in refused] or [error] * len(batch))
             return False
         except Exception as error:
-            for group in batch:
-                self._settle(group, error)
-            self._begun = []
+            self._end([error] * len(batch))
             if not batch:
                 log.warning("heartbeat failed, will try again", error=str(error))
                 await asyncio.sleep(0.5)
@@ -160,17 +168,19 @@ class Timeline:
         accepted = refused.count(None)
         self.commits += accepted > 0
         self.writes += accepted
-        for group, error in zip(batch, refused, strict=True):
-            self._settle(group, time if error is None else error)
-        self._begun = []
+        self._end([why or time for why in refused])
         return True
+
+    def _end(self, results: Sequence[int | Exception]) -> None:
+        """What has become of those that have begun."""
+        begun, self._begun = self._begun, []
+        for group, result in zip(begun, results, strict=True):
+            self._settle(group, result)
 
     def _refuse_all(self) -> None:
         """Those that wait, too: nothing is committed any more."""
         self._failed = self._failed or Unavailable("the server is stopping")
-        for group in self._begun:
-            self._settle(group, self._failed)
-        self._begun = []
+        self._end([in_doubt() for _ in self._begun])
         while not self._queue.empty():
             self._settle(self._queue.get_nowait(), self._failed)
 
@@ -202,8 +212,9 @@ class Timeline:
             self._queue.task_done()
         return wanted
 
-    def _commit(self, groups: list[_Group]) -> tuple[int, list[SqlError | None]]:
-        """Commit all groups that can be: when, and why not, for each that is refused."""
+    def _commit(self, groups: list[_Group]) -> tuple[int | None, list[SqlError | None]]:
+        """Commit all groups that can be: when, or None if that is for `_resolve` to find out; and
+        why not, for each that is refused."""
         refused: list[SqlError | None] = []
         writes: list[Write] = []
         for group in groups:
@@ -215,7 +226,21 @@ class Timeline:
         not_before = now if writes else now - now % HEARTBEAT_MS
         if not writes and not_before <= self.read_ts:
             return self.read_ts, refused  # Woken too early: nothing has come to an end yet.
-        return self.tables.commit(writes, not_before=not_before), refused
+        try:
+            return self.tables.commit(writes, not_before=not_before), refused
+        except Unavailable as error:
+            if not self.tables.in_doubt:
+                raise
+            log.warning("a commit may have happened, will look", error=str(error))
+            return None, refused
+
+    def _resolve(self) -> int | None:
+        """When the commit that may have happened did; None if that is still not known."""
+        try:
+            return self.tables.resolve()
+        except Unavailable as error:
+            log.warning("a commit may have happened, will look again", error=str(error))
+            return None
 
     def _refusal(self, group: _Group, before: set[str]) -> SqlError | None:
         """Why it cannot be committed after those that write to `before` at the same time."""
@@ -233,6 +258,14 @@ class Timeline:
                     sqlstate="40001",
                 )
         return None
+
+
+def in_doubt() -> Indeterminate:
+    return Indeterminate(
+        "it is not known whether this was written",
+        hint="look whether it is there before you write it again",
+        sqlstate="08007",
+    )
 
 
 class ReadHolds:
