@@ -57,7 +57,7 @@ from tidemark.control.statement_log import StatementLog
 from tidemark.control.subscriptions import Subscriptions
 from tidemark.control.system import BY_ID, BY_NAME, RELATIONS
 from tidemark.control.system_status import look
-from tidemark.control.tidy import drop_fragments, sweep
+from tidemark.control.tidy import drop_fragments, living, sweep
 from tidemark.control.timeline import ReadHolds, Timeline
 from tidemark.control.timelines import Timelines
 from tidemark.control.transient import TransientViews
@@ -154,6 +154,8 @@ class Coordinator:
         await self.statement_log.stop()
         self.engine.close()
         self.aside.close()
+        self.recency.close()
+        self.subscriptions.close()
         self.client.close()
 
     # Names.
@@ -725,6 +727,7 @@ class Coordinator:
                 self.frontiers = Seen(self.clock.now_ms(), uppers)
                 await look(self)
                 if 0 < self._untidy_until <= self.client.clock.now_ms():
+                    await asyncio.to_thread(living, self.client)  # Before anybody has to wait.
                     async with self._ddl:
                         await self.timeline.run(self._sweep)
                         self._untidy_until = 0

@@ -4,9 +4,12 @@
     UPSERT      mz_state, key, values           what a key is now: 'upsert', or 'delete'
     DEBEZIUM    mz_state, key, before, after    what it was, too: 'insert', 'upsert' or 'delete'
 
-Before them stand the time and, with PROGRESS, whether the row only says how far things are. A key
-that had or has several rows at a time is a 'key_violation' then, without values: the rows before
-and after it may be right again.
+Before them stand the time and, with PROGRESS, whether the row only says how far things are.
+
+The KEY must be one: at no time may there be two rows of it. Nothing is kept of what a key was, so
+that this is checked only as far as the changes of one time tell: a key of which several rows come, or
+several go, at one time (the snapshot is one) is a 'key_violation' then, without values. A second row
+that comes later is shown as if it were the only one, and one of two that goes as a 'delete'.
 """
 
 from __future__ import annotations
@@ -46,11 +49,9 @@ class Envelope:
 
     def batches(self, updates: pa.Table) -> list[pa.RecordBatch]:
         """`updates`, consolidated, in order of time."""
+        updates = sound(updates)
         if not updates.num_rows:
             return []
-        failed = updates.filter(pc.is_valid(updates[ERR]))
-        if failed.num_rows:
-            raise data_error(failed[ERR][0].as_py())
         rows = self._rows(updates)
         head = [pc.cast(rows[TIME], pa.decimal128(38, 0))]
         if self.progresses:
@@ -177,6 +178,15 @@ class Debezium(_Keyed):
     def _rows(self, updates: pa.Table) -> pa.Table:
         groups, before, after = self._grouped(updates)
         return self._assembled(groups, self._states(groups, "insert"), before, after)
+
+
+def sound(updates: pa.Table) -> pa.Table:
+    """`updates` without errors that go; one that comes is raised."""
+    is_error = pc.is_valid(updates[ERR])
+    came = updates.filter(pc.and_(is_error, pc.greater(updates[DIFF], 0)))
+    if came.num_rows:
+        raise data_error(came[ERR][0].as_py())
+    return updates.filter(pc.invert(is_error)) if pc.any(is_error).as_py() else updates
 
 
 def _undefined(column: str) -> SqlError:

@@ -11,6 +11,7 @@ the moment that its source has noticed it. Tables and load generators have nothi
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.compute.plan import Plan
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from tidemark.control.coordinator import Coordinator
 
 
+THREADS = 4
+"""Of their own: a broker that does not answer keeps one for a while, and no other read shall wait
+for that."""
+
+
 class _Topic(NamedTuple):
     source: KafkaSource
     broker: Broker
@@ -38,6 +44,10 @@ class Recency:
     def __init__(self, coordinator: Coordinator):
         self._coordinator = coordinator
         self._topics: dict[str, _Topic] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="recency")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def time(self, plan: Plan, *, seconds: float) -> int:
         """A time that is not in the future, at which the sources underneath have all that their
@@ -68,7 +78,8 @@ class Recency:
     async def _of(self, item: Item, topic: _Topic, seconds: float) -> int:
         try:
             async with asyncio.timeout(seconds or None):
-                marks = await asyncio.to_thread(topic.broker.marks)
+                loop = asyncio.get_running_loop()
+                marks = await loop.run_in_executor(self._threads, topic.broker.marks)
                 return await bound_time(self._coordinator.client, topic.source.remap, marks)
         except TimeoutError:
             raise SqlError(

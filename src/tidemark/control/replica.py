@@ -275,7 +275,8 @@ class Replica:
                 self._settled.set()
             pause = PING_EVERY if self._ready else min(failures * 0.2, 2.0)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._nudged.wait(), pause)
+                async with asyncio.timeout(pause):  # `wait_for` may lose the cancel that stops us.
+                    await self._nudged.wait()
             self._nudged.clear()
 
     def _lost(self, error: str) -> None:

@@ -421,18 +421,19 @@ class Session:
                 self._ran.of_catalog = True
             return table_rows(*await plan.run(max_bytes=self.max_result_size))
         as_of, changes = await self.read_at(plan, statement.as_of)
-        constant = await self.aside(lambda: folded(at_time(plan, as_of)))
-        if constant is not None:
-            return table_rows(plan.columns, constant_table(constant, plan.columns))
-        check_memory(self.coordinator)
-        table = await self.coordinator.peek(
-            plan,
-            as_of,
-            cluster=self.cluster,
-            max_bytes=self.max_result_size,
-            changes=changes,
-            database=self.database,
-        )
+        with self.coordinator.holds.at(as_of):  # What is large is folded for a while.
+            constant = await self.aside(lambda: folded(at_time(plan, as_of)))
+            if constant is not None:
+                return table_rows(plan.columns, constant_table(constant, plan.columns))
+            check_memory(self.coordinator)
+            table = await self.coordinator.peek(
+                plan,
+                as_of,
+                cluster=self.cluster,
+                max_bytes=self.max_result_size,
+                changes=changes,
+                database=self.database,
+            )
         return table_rows(plan.columns, table)
 
     @property

@@ -79,7 +79,8 @@ async def _follow(client: PersistClient, clusters: Clusters, stop: asyncio.Event
             told = client.clock.monotonic()
             log.info("not taking over yet", waiting_for=waiting)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), LOOK_EVERY)
+            async with asyncio.timeout(LOOK_EVERY):
+                await stop.wait()
     return False
 
 

@@ -6,7 +6,6 @@ is a stored relation under another name, as that relation.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 
@@ -18,11 +17,11 @@ from tidemark.compute.queries import check_maintainable
 from tidemark.control.activity import Who
 from tidemark.control.catalog import Item
 from tidemark.control.coordinator import Coordinator
-from tidemark.control.envelope import Envelope
+from tidemark.control.envelope import Envelope, sound
 from tidemark.control.system import BY_ID
 from tidemark.errors import SqlError, Unsupported
 from tidemark.frontier import Frontier
-from tidemark.persist import ReadHandle, consolidate
+from tidemark.persist import PersistClient, ReadHandle, consolidate
 from tidemark.types import check_columns
 
 
@@ -92,7 +91,7 @@ async def subscribe(
     With progress, a row that says "nothing more before this time" follows each step.
     """
     assert item.shard is not None
-    reader = coordinator.client.open_reader(item.shard)
+    reader, read = coordinator.client.open_reader(item.shard), coordinator.subscriptions.read
     hold = coordinator.holds.acquire(as_of)
     try:
         if up_to is not None and up_to <= as_of:
@@ -101,8 +100,10 @@ async def subscribe(
             yield shown.progress(as_of)
         await coordinator.wait_readable(item.shard, as_of)
         if snapshot:
-            for batch in await asyncio.to_thread(_snapshot, reader, as_of, shown):
+            for batch in await read(_snapshot, reader, as_of, shown):
                 yield batch
+        else:
+            await read(_check_sound, coordinator.client, item.shard, as_of)
         lower = Frontier(as_of + 1)
         while up_to is None or lower < Frontier(up_to):
             assert lower.time is not None
@@ -112,7 +113,7 @@ async def subscribe(
                 raise SqlError(f"{what} was dropped", sqlstate="42P01")
             if up_to is not None:
                 upper = min(upper, Frontier(up_to))
-            for batch in await asyncio.to_thread(_changes, reader, lower, upper, shown):
+            for batch in await read(_changes, reader, lower, upper, shown):
                 yield batch
             if upper.time is None:
                 return  # It has ended: nothing will ever change again.
@@ -132,6 +133,12 @@ def _snapshot(reader: ReadHandle, as_of: int, shown: Envelope) -> list[pa.Record
     finally:
         # It was copied and sorted on the way: this thread gives that back before it takes the next.
         pa.default_memory_pool().release_unused()
+
+
+def _check_sound(client: PersistClient, shard: str, as_of: int) -> None:
+    """Whoever asks for no snapshot would not hear of the errors in it."""
+    if any(part.errors for part in client.state(shard).parts):
+        sound(client.open_reader(shard, columns=[]).snapshot(as_of))
 
 
 def _changes(

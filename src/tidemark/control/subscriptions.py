@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import msgspec
 
 from tidemark.clock import Clock
 from tidemark.control.activity import Who
+
+T = TypeVar("T")
+
+THREADS = 4
+"""Of their own: whoever waits to read does not wait until large snapshots are read."""
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -27,6 +35,7 @@ class Subscriptions:
         self._clock = clock
         self._numbers = itertools.count(1)
         self._open: dict[str, Subscription] = {}
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="subscribe")
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(list(self._open.values()))
@@ -41,3 +50,9 @@ class Subscriptions:
             yield
         finally:
             del self._open[made.id]
+
+    async def read(self, work: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

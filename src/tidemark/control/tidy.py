@@ -11,6 +11,7 @@ from tidemark.compute.plan import collections_of
 from tidemark.compute.view import Keeping, keeping, release
 from tidemark.control.catalog import SHARD, STORAGE_SHARD, Catalog, Item, is_ours
 from tidemark.persist import PersistClient
+from tidemark.persist.state import State
 from tidemark.storage.controller import Storage
 from tidemark.storage.kafka.spec import KafkaSink, sink_holder
 from tidemark.storage.spec import written_by
@@ -35,6 +36,12 @@ def drop_fragments(
             release(client, shard, dataflow)
 
 
+def living(client: PersistClient) -> dict[str, State]:
+    """The shards that the server has made and not dropped. To look at those that are dropped takes
+    long, once."""
+    return client.living(filter(is_ours, list(client.consensus.keys())))
+
+
 def sweep(client: PersistClient, catalog: Catalog, storage: Storage, views: Iterable[Item]) -> None:
     """Drop what a crash in the middle of a CREATE or DROP has left: shards and holds.
 
@@ -42,8 +49,7 @@ def sweep(client: PersistClient, catalog: Catalog, storage: Storage, views: Iter
     run, those of subscriptions too.
     """
     # First of all: what a running view makes from now on is not looked at.
-    shards = filter(is_ours, list(client.consensus.keys()))
-    stored = {shard: client.state(shard) for shard in shards}
+    stored = living(client)
     known = {SHARD, STORAGE_SHARD, *(each.log for each in catalog.databases.values())}
     holders = set()
     running = {item.runs_as for item in catalog.items.values()}
@@ -62,7 +68,7 @@ def sweep(client: PersistClient, catalog: Catalog, storage: Storage, views: Iter
         known |= kept.shards | {item.id}
         holders |= set(map(holder_of, kept.dataflows))
     for shard, state in stored.items():
-        if shard not in known and not state.is_tombstone:
+        if shard not in known:
             log.info("dropping a shard that nothing refers to", shard=shard)
             client.finalize(shard)
             continue

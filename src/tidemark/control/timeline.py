@@ -9,21 +9,23 @@ the same seconds. Should the wall clock be set back, they go on from where they 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 
 import structlog
 
 from tidemark.clock import Clock, Onward
-from tidemark.errors import Fenced, SqlError, TidemarkError, Unavailable
+from tidemark.control.turns import outcome
+from tidemark.errors import Fenced, Indeterminate, SqlError, TidemarkError, Unavailable
 from tidemark.storage.tables import Tables, Write
 
 log = structlog.get_logger("timeline")
 
 HEARTBEAT_MS = 1_000
 MAX_BATCH = 1_000
+RESOLVE_EVERY = 0.5
 
 
 class Reads(NamedTuple):
@@ -69,13 +71,13 @@ class Timeline:
     def start(self) -> None:
         self._task = asyncio.create_task(self._commit_loop(), name="group-commit")
 
-    async def stop(self) -> None:
+    async def stop(self, why: TidemarkError | None = None) -> None:
+        self._failed = self._failed or why
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self.executor.shutdown(wait=True)
-        for group in self._begun:
-            self._settle(group, Unavailable("the server is stopping"))
+        self._refuse_all()
 
     async def write(self, writes: list[Write], *, reads: Reads | None = None) -> int:
         """Commit writes, grouped with whatever else is waiting; 40001 if what they rest on was
@@ -105,7 +107,12 @@ class Timeline:
 
     async def run(self, function, *args):
         """Run something that changes what the committer looks after, in its thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.executor, function, *args)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.executor, function, *args)
+        except Fenced as error:
+            log.error("this process can write nothing more", error=str(error))
+            self.lost.set()
+            raise
 
     def _enqueue(self, writes: list[Write], reads: Reads | None = None) -> _Group:
         if self._failed is not None:
@@ -126,45 +133,66 @@ class Timeline:
                 group.done.cancel()
                 raise
             try:
-                return await asyncio.shield(group.done)
+                return await outcome(group.done)
             except SqlError:
                 raise cancelled from None  # It has not happened.
 
     async def _commit_loop(self) -> None:
-        while True:
-            batch = self._begun = await self._next_batch()
-            try:
-                time, refused = await self.run(self._commit, batch)
-            except Exception as error:
-                for group in batch:
-                    self._settle(group, error)
-                self._begun = []
-                if isinstance(error, Fenced):
-                    self._failed = error
-                    self.lost.set()
-                    return
-                if not batch:
-                    log.warning("heartbeat failed, will try again", error=str(error))
-                    await asyncio.sleep(0.5)
-                continue
-            self._moved.set()
-            self._moved = asyncio.Event()
-            accepted = refused.count(None)
-            self.commits += accepted > 0
-            self.writes += accepted
-            for group, error in zip(batch, refused, strict=True):
-                self._settle(group, time if error is None else error)
-            self._begun = []
+        try:
+            while await self._commit_next():
+                pass
+        finally:
+            self._refuse_all()
 
-    def _settle(self, group: _Group, outcome: int | Exception) -> None:
+    async def _commit_next(self) -> bool:
+        """Commit what waits, or a heartbeat; False if nothing can be committed any more."""
+        batch = self._begun = await self._next_batch()
+        refused: list[SqlError | None] = []
+        try:
+            time, refused = await self.run(self._commit, batch)
+            while time is None:
+                await asyncio.sleep(RESOLVE_EVERY)
+                time = await self.run(self._resolve)
+        except Fenced as error:
+            self._failed = error
+            self._end([why or in_doubt() for why in refused] or [error] * len(batch))
+            return False
+        except Exception as error:
+            self._end([error] * len(batch))
+            if not batch:
+                log.warning("heartbeat failed, will try again", error=str(error))
+                await asyncio.sleep(0.5)
+            return True
+        self._moved.set()
+        self._moved = asyncio.Event()
+        accepted = refused.count(None)
+        self.commits += accepted > 0
+        self.writes += accepted
+        self._end([why or time for why in refused])
+        return True
+
+    def _end(self, results: Sequence[int | Exception]) -> None:
+        """What has become of those that have begun."""
+        begun, self._begun = self._begun, []
+        for group, result in zip(begun, results, strict=True):
+            self._settle(group, result)
+
+    def _refuse_all(self) -> None:
+        """Those that wait, too: nothing is committed any more."""
+        self._failed = self._failed or Unavailable("the server is stopping")
+        self._end([in_doubt() for _ in self._begun])
+        while not self._queue.empty():
+            self._settle(self._queue.get_nowait(), self._failed)
+
+    def _settle(self, group: _Group, result: int | Exception) -> None:
         if group.done.done():
             pass
-        elif isinstance(outcome, int):
-            group.done.set_result(outcome)
-        elif isinstance(outcome, TidemarkError):
-            group.done.set_exception(outcome)
+        elif isinstance(result, int):
+            group.done.set_result(result)
+        elif isinstance(result, TidemarkError):
+            group.done.set_exception(result)
         else:
-            group.done.set_exception(Unavailable(f"the write failed: {outcome}"))
+            group.done.set_exception(Unavailable(f"the write failed: {result}"))
         self._queue.task_done()
 
     async def _next_batch(self) -> list[_Group]:
@@ -184,8 +212,9 @@ class Timeline:
             self._queue.task_done()
         return wanted
 
-    def _commit(self, groups: list[_Group]) -> tuple[int, list[SqlError | None]]:
-        """Commit all groups that can be: when, and why not, for each that is refused."""
+    def _commit(self, groups: list[_Group]) -> tuple[int | None, list[SqlError | None]]:
+        """Commit all groups that can be: when, or None if that is for `_resolve` to find out; and
+        why not, for each that is refused."""
         refused: list[SqlError | None] = []
         writes: list[Write] = []
         for group in groups:
@@ -197,7 +226,21 @@ class Timeline:
         not_before = now if writes else now - now % HEARTBEAT_MS
         if not writes and not_before <= self.read_ts:
             return self.read_ts, refused  # Woken too early: nothing has come to an end yet.
-        return self.tables.commit(writes, not_before=not_before), refused
+        try:
+            return self.tables.commit(writes, not_before=not_before), refused
+        except Unavailable as error:
+            if not self.tables.in_doubt:
+                raise
+            log.warning("a commit may have happened, will look", error=str(error))
+            return None, refused
+
+    def _resolve(self) -> int | None:
+        """When the commit that may have happened did; None if that is still not known."""
+        try:
+            return self.tables.resolve()
+        except Unavailable as error:
+            log.warning("a commit may have happened, will look again", error=str(error))
+            return None
 
     def _refusal(self, group: _Group, before: set[str]) -> SqlError | None:
         """Why it cannot be committed after those that write to `before` at the same time."""
@@ -217,6 +260,14 @@ class Timeline:
         return None
 
 
+def in_doubt() -> Indeterminate:
+    return Indeterminate(
+        "it is not known whether this was written",
+        hint="look whether it is there before you write it again",
+        sqlstate="08007",
+    )
+
+
 class ReadHolds:
     """Timestamps that running statements still read at; since may not pass the least of them."""
 
@@ -231,6 +282,14 @@ class ReadHolds:
 
     def release(self, hold: int) -> None:
         self._held.pop(hold, None)
+
+    @contextmanager
+    def at(self, ts: int) -> Iterator[None]:
+        hold = self.acquire(ts)
+        try:
+            yield
+        finally:
+            self.release(hold)
 
     def least(self) -> int | None:
         return min(self._held.values(), default=None)

@@ -71,7 +71,7 @@ class Timelines:
     async def end(self, database: DatabaseItem) -> None:
         """Its tables must be gone."""
         timeline = self._all.pop(database.name)
-        await timeline.stop()
+        await timeline.stop(no_database(database.name))
         await asyncio.to_thread(self._client.finalize, database.log)
 
     def _opened(self, database: DatabaseItem) -> Timeline:

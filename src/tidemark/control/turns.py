@@ -1,16 +1,19 @@
 """Whose turn it is to change what exists, and what becomes of a statement that is cancelled.
 
 it waits for its turn    it is taken back: nothing has happened
-it has begun             it is waited for, so that nobody is told that what happens was cancelled;
-                         whose session ends does not wait, and it goes on without them
+it has begun             it is waited for, however often it is cancelled, so that nobody is told that
+                         what happens was cancelled; whose session ends (`leave`) does not wait,
+                         and it goes on without them
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
+from weakref import WeakSet
 
 import structlog
 
@@ -24,6 +27,7 @@ class _Turn:
 
 
 _TURN: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+_leaving: WeakSet[asyncio.Task] = WeakSet()
 _under_way: set[asyncio.Task] = set()
 """The event loop alone does not keep a task that nobody waits for."""
 
@@ -49,18 +53,29 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if task.done():
-            return task.result()  # It came to its end just then, whatever that was.
-        if not turn.begun:
+        if not turn.begun and not task.done():
             task.cancel()
             raise
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        task.add_done_callback(_log_failure)
-        raise
+    return await outcome(task)
 
 
-def _log_failure(task: asyncio.Task) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
+async def outcome(begun: asyncio.Future[T]) -> T:
+    """What becomes of it, however often who waits is cancelled, until their session ends."""
+    while not begun.done():
+        if asyncio.current_task() in _leaving:
+            begun.add_done_callback(_log_failure)
+            raise asyncio.CancelledError
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([begun])
+    return begun.result()
+
+
+def leave(task: asyncio.Task) -> None:
+    """Cancel the task of a session that ends: it waits for no outcome either."""
+    _leaving.add(task)
+    task.cancel()
+
+
+def _log_failure(begun: asyncio.Future) -> None:
+    if not begun.cancelled() and (error := begun.exception()) is not None:
         log.warning("a statement that its session no longer waits for failed", error=str(error))

@@ -8,7 +8,7 @@ to Blob take turns, one thread keeps leases alive and one keeps the shards in sh
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -61,6 +61,8 @@ class PersistClient:
         self._parts = PartSource(self.blob, self.config)
         self._leases = Leases(self.config)
         self._machines: dict[str, Machine] = {}
+        # It stays so, and for ever more of them: the name is all that is kept in memory.
+        self._dropped: set[str] = set()
         self._lock = threading.Lock()
         self._maintenance = Maintenance(self.blob, self.config, clock, self._everyone)
 
@@ -142,6 +144,18 @@ class PersistClient:
         that is for a log to say which the shard follows."""
         return self.machine(shard_id).seen()
 
+    def living(self, shard_ids: Iterable[str]) -> dict[str, State]:
+        """`state` of those that are not dropped; nobody is asked again about those that are."""
+        found = {}
+        for shard_id in shard_ids:
+            if shard_id not in self._dropped:
+                state = self.state(shard_id)
+                if state.is_tombstone:
+                    self._forget(shard_id)
+                else:
+                    found[shard_id] = state
+        return found
+
     def known(self, shard_id: str) -> State:
         """`state` as this process last saw it: its frontiers may have gone further since."""
         return self.machine(shard_id).known()
@@ -165,6 +179,7 @@ class PersistClient:
         collect(machine, self.blob)
         if not machine.cached.retired:
             self._maintenance.forget(shard_id)
+        self._forget(shard_id)
 
     def maintain(self, shard_id: str) -> int:
         """Compact and collect until the shard is in shape; how many merges it took."""
@@ -227,8 +242,14 @@ class PersistClient:
                     self._committed,
                     self._log_of,
                 )
-                self._machines[shard_id] = machine
+                if shard_id not in self._dropped:
+                    self._machines[shard_id] = machine
             return machine
+
+    def _forget(self, shard_id: str) -> None:
+        with self._lock:
+            self._dropped.add(shard_id)
+            self._machines.pop(shard_id, None)
 
     def _committed(self, shard_id: str, grown: bool) -> None:
         self.watch.ring(shard_id)

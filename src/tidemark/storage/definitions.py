@@ -6,17 +6,22 @@ append makes every later one of the first leader's fail.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from uuid import uuid4
 
 import pyarrow as pa
 
-from tidemark.errors import AsOfBeforeSince, Fenced, Unavailable
+from tidemark.clock import SYSTEM_CLOCK
+from tidemark.errors import AsOfBeforeSince, Fenced, Indeterminate, Unavailable
 from tidemark.frontier import Frontier
-from tidemark.persist import CRITICAL, DIFF, PersistClient, UpperMismatch, as_updates
+from tidemark.persist import CRITICAL, DIFF, Appended, PersistClient, UpperMismatch, as_updates
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("definition", pa.string())])
 LEADER = "leader"
+REPEAT_AFTER = (0.1, 0.3, 1.0, 3.0, 5.0, 5.0, 5.0, 10.0)
+"""Seconds before an append that may have happened is repeated."""
 
 
 class Definitions:
@@ -45,9 +50,14 @@ class Definitions:
         assert self._upper.time is not None
         time = self._upper.time
         upper = Frontier(time + 1)
-        outcome = self._writer.compare_and_append(
-            as_updates(table, time=time, schema=self._writer.schema), lower=self._upper, upper=upper
+        append = partial(
+            self._writer.compare_and_append,
+            as_updates(table, time=time, schema=self._writer.schema),
+            lower=self._upper,
+            upper=upper,
+            token=uuid4().hex,
         )
+        outcome = _surely(append)
         if isinstance(outcome, UpperMismatch):
             raise Fenced(
                 "another control process has taken over; nothing was changed",
@@ -69,6 +79,22 @@ class Definitions:
             except Fenced:
                 # Who led before has just changed something: it has to be read, too.
                 continue
+
+
+def _surely(append: Callable[[], Appended | UpperMismatch]) -> Appended | UpperMismatch:
+    """By its token it happens once, however often it is repeated."""
+    try:
+        return append()
+    except Indeterminate as error:
+        unsure = error
+    for pause in REPEAT_AFTER:
+        SYSTEM_CLOCK.sleep(pause)
+        with suppress(Unavailable):
+            return append()
+    raise Fenced(
+        f"it is not known whether a change of the catalog has happened: {unsure.message}",
+        hint="this process cannot go on; the next one that starts reads what is so",
+    ) from unsure
 
 
 def read_definitions(client: PersistClient, shard_id: str) -> dict[str, str]:

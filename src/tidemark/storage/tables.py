@@ -31,12 +31,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
 import structlog
 
 from tidemark.clock import Clock
-from tidemark.errors import AsOfBeforeSince, Fenced, Unavailable
+from tidemark.errors import AsOfBeforeSince, Fenced, Indeterminate, Unavailable
 from tidemark.frontier import Frontier
 from tidemark.ipc import decode_table, encode_table
 from tidemark.persist import CRITICAL, PersistClient, UpperMismatch, WriteHandle, as_updates
@@ -54,6 +55,16 @@ class Write(NamedTuple):
     rows: pa.Table
 
 
+class _Commit(NamedTuple):
+    """What is appended to the log, under which token, and what it then holds and owes."""
+
+    rows: pa.Table
+    upper: Frontier
+    token: str
+    logged: pa.Table
+    entries: dict[str, pa.Table]
+
+
 class Tables:
     """The one writer of a timeline's tables. Not thread-safe: one committer calls it."""
 
@@ -67,6 +78,7 @@ class Tables:
         self._upper = self._log.fetch_upper()
         self._logged = self._log.schema.empty_table()
         self._unapplied: dict[str, pa.Table] = {}
+        self._unsure: _Commit | None = None
 
     @property
     def upper(self) -> Frontier:
@@ -111,6 +123,8 @@ class Tables:
         it was last written to."""
         if shard_id not in self._tables or shard_id in self._unapplied:
             return True
+        if self._unsure is not None and shard_id in self._unsure.entries:
+            return True
         appended = self._client.known(shard_id).appended.time
         return appended is None or appended > time + 1
 
@@ -119,11 +133,13 @@ class Tables:
         self._client.finalize(shard_id)
 
     def commit(self, writes: Sequence[Write], *, not_before: int = 0) -> int:
-        """Make `writes` happen at one new time, all or none; returns the time."""
+        """Make `writes` happen at one new time, all or none; returns the time. It may have failed
+        `in_doubt`: then `resolve` tells."""
+        if self._unsure is not None:
+            self.resolve()
         self._apply()
         assert self._upper.time is not None
         time = max(self._upper.time, not_before)
-        lower, upper = self._upper, Frontier(time + 1)
         batches: dict[str, list[pa.Table]] = {}
         for write in writes:
             schema = self._tables[write.shard_id].schema
@@ -145,21 +161,48 @@ class Tables:
             schema=self._log.schema,
         )
         applied = with_time(negate(self._logged), pa.repeat(time, self._logged.num_rows))
-        outcome = self._log.compare_and_append(
-            pa.concat_tables([logged, applied]), lower=lower, upper=upper, leading=tuple(entries)
+        self._unsure = _Commit(
+            pa.concat_tables([logged, applied]), Frontier(time + 1), uuid4().hex, logged, entries
         )
+        try:
+            return self.resolve()
+        except Indeterminate:
+            raise
+        except BaseException:
+            self._unsure = None  # Surely not done.
+            raise
+
+    @property
+    def in_doubt(self) -> bool:
+        """Nobody knows whether the last commit has happened."""
+        return self._unsure is not None
+
+    def resolve(self) -> int:
+        """Append to the log what is to be; repeat just that, if nobody knows whether it was: by its
+        token it happens once. Returns its time."""
+        commit = self._unsure
+        assert commit is not None
+        outcome = self._log.compare_and_append(
+            commit.rows,
+            lower=self._upper,
+            upper=commit.upper,
+            token=commit.token,
+            leading=tuple(commit.entries),
+        )
+        self._unsure = None
         if isinstance(outcome, UpperMismatch):
             raise Fenced(
                 "another control process has taken over this timeline; nothing was written",
                 hint="stop this process, or the other one",
             )
-        self._upper, self._logged, self._unapplied = upper, logged, entries
+        self._upper, self._logged, self._unapplied = commit.upper, commit.logged, commit.entries
         try:
             self._apply()
         except Unavailable as error:
             # It is committed, so it is no failure; the next commit applies it first.
             log.warning("could not apply a commit, will try again", error=str(error))
-        return time
+        assert commit.upper.time is not None
+        return commit.upper.time - 1
 
     def forget_history(self) -> None:
         """Nobody reads the log's past."""

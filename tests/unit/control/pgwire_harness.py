@@ -2,8 +2,8 @@
 
 The script's statements (see `FakeSession.execute`) each stand for one behaviour of a SQL layer:
 `range 5` gives rows, `half` fails after some, `wait` never ends, `copy wait` streams and then
-never ends, `linger` takes its time to end when it is cancelled, `stubborn` then ends well, `load`
-takes lines, `impatient i` (or t, e) lets the client not be idle in that state, `crash` raises what
+never ends, `linger` takes its time to end when it is cancelled, `stubborn` then ends well,
+`stalled` has begun and never ends, `load` takes lines, `impatient i` (or t, e) lets the client not be idle in that state, `crash` raises what
 no session should.
 """
 
@@ -37,6 +37,7 @@ from tidemark.control.pgwire import (
     TransactionStatus,
 )
 from tidemark.control.pgwire.kept import Statements
+from tidemark.control.turns import outcome
 from tidemark.control.variables import check_known
 from tidemark.errors import DataError, SqlError
 from tidemark.types import BIGINT, INTEGER, TEXT, Column, SqlType, arrow_schema
@@ -167,6 +168,9 @@ class FakeSession:
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._wait()
                 await asyncio.to_thread(self.script.let_go.wait, PATIENCE)
+            case "stalled":
+                self.script.started.set()
+                await outcome(asyncio.get_running_loop().create_future())
             case "crash":
                 raise ValueError("unforeseen")
             case "begin":

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from session_harness import Client, serving
-from tidemark.control.turns import to_its_end
+from tidemark.control.turns import leave, to_its_end
 from tidemark.errors import SqlError
 
 MADE = {
@@ -93,7 +93,7 @@ def test_what_is_cancelled_while_it_waits_for_its_turn_has_not_happened(tmp_path
     asyncio.run(scenario())
 
 
-def test_what_has_begun_is_waited_for_and_whoever_cancels_twice_goes(
+def test_what_has_begun_is_waited_for_unless_the_session_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     async def scenario() -> None:
@@ -110,8 +110,11 @@ def test_what_has_begun_is_waited_for_and_whoever_cancels_twice_goes(
             monkeypatch.setattr(coordinator, "_add", slowly)
             patient = asyncio.create_task(first("CREATE TABLE a (k int)"))
             await begun.wait()
-            patient.cancel()
-            await asyncio.sleep(0)
+            for _ in range(3):
+                patient.cancel()
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
+            assert not patient.done()
             go_on.set()
             assert await patient == "CREATE TABLE"
 
@@ -119,9 +122,7 @@ def test_what_has_begun_is_waited_for_and_whoever_cancels_twice_goes(
             go_on.clear()
             leaving = asyncio.create_task(second("CREATE TABLE b (k int)"))
             await begun.wait()
-            for _ in range(2):
-                leaving.cancel()
-                await asyncio.sleep(0)
+            leave(leaving)
             with pytest.raises(asyncio.CancelledError):
                 await leaving
             go_on.set()
@@ -167,11 +168,9 @@ def test_the_failure_of_what_nobody_waits_for_is_a_line_of_the_log(
                 patched.setattr(coordinator, "_add", fails)
                 leaving = asyncio.create_task(Client(coordinator)("CREATE TABLE a (k int)"))
                 await begun.wait()
-                for _ in range(2):
-                    leaving.cancel()
-                    await asyncio.sleep(0)
-                go_on.set()
+                leave(leaving)
                 await asyncio.gather(leaving, return_exceptions=True)
+                go_on.set()
                 async with coordinator.ddl:  # Until it is through.
                     await asyncio.sleep(0)
                 gc.collect()

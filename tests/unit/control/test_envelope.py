@@ -10,7 +10,7 @@ import pytest
 
 from tidemark.control import statements as s
 from tidemark.control.envelope import envelope_of
-from tidemark.errors import SqlError
+from tidemark.errors import DataError, SqlError
 from tidemark.persist import DIFF, ERR, TIME
 from tidemark.types import BIGINT, TEXT, Column
 
@@ -91,6 +91,26 @@ def by_key(rows: list[tuple], kind: str) -> list[tuple]:
 def test_keys_as_the_rule_says(seed: int, kind):
     rows = some_rows(random.Random(seed))
     assert shown(subscription(keyed=s.Keyed(kind, ("k",))), rows) == by_key(rows, kind)
+
+
+@pytest.mark.parametrize(("kind", "new"), [("upsert", "upsert"), ("debezium", "insert")])
+def test_a_second_row_of_a_key_is_noticed_within_one_time_only(kind, new: str):
+    """As the docs say; what a key was is not kept."""
+    rows = [(1, 1, "a", 1, 1), (2, 1, "b", 1, 1), (3, -1, "b", 1, 1), (4, 1, "c", 1, 1)]
+    found = shown(subscription(keyed=s.Keyed(kind, ("k",))), [*rows, (4, 1, "d", 1, 1)])
+    assert [row[1] for row in found] == [new, new, "delete", "key_violation"]
+
+
+@pytest.mark.parametrize("keyed", [None, s.Keyed("upsert", ("k",))])
+def test_an_error_that_comes_is_raised_and_one_that_goes_is_not_a_row(keyed: s.Keyed | None):
+    envelope = envelope_of(subscription(keyed=keyed), COLUMNS)
+    rows = updates([(1, 1, "a", 1, 2), (1, -1, None, None, None)])
+    mended = rows.set_column(5, ERR, pa.array([None, "division by zero"]))
+    assert envelope.batches(mended) == envelope.batches(rows.slice(0, 1))
+    assert not envelope.batches(mended.slice(1))
+    broken = mended.set_column(4, DIFF, pa.array([1, 1]))
+    with pytest.raises(DataError, match="division by zero"):
+        envelope.batches(broken)
 
 
 def test_columns_of_keys_come_first():

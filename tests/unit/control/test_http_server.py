@@ -501,6 +501,24 @@ def test_a_close_that_comes_too_late_ends_the_session():
     run(test, script=script, limits=Limits(close_seconds=0.5))
 
 
+def test_a_shutdown_does_not_wait_for_ever_for_what_has_begun():
+    script = Script()
+
+    async def test(client: Client) -> None:
+        async with client.websocket() as talk:
+            await talk.send({"query": "stalled"})
+            await eventually(script.started.is_set)
+        await eventually(lambda: not script.closed.empty())
+        script.started.clear()
+        posting = asyncio.create_task(client.post({"query": "stalled"}))
+        await eventually(script.started.is_set)
+        await client.server.close()
+        await eventually(lambda: script.closed.qsize() == 2)
+        await asyncio.gather(posting, return_exceptions=True)
+
+    run(test, script=script, limits=Limits(close_seconds=0.2))
+
+
 def test_a_shutdown_closes_websockets_and_stops_what_runs():
     script = Script()
 

@@ -8,6 +8,7 @@ import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pgwire_harness as client
 import psycopg
@@ -16,7 +17,9 @@ import pytest
 from pgwire_harness import Running, errors, fields, running_server, tags
 
 from session_harness import Client, serving
+from tidemark.clock import ManualClock
 from tidemark.control import cursors
+from tidemark.control.aside import LARGE
 from tidemark.control.pgwire import Param, Rows, kept
 from tidemark.control.prepared import Prepared
 from tidemark.control.server import OTHER_FILES, Options, allowed_connections
@@ -368,5 +371,40 @@ def test_a_server_that_stops_stops_what_runs(tmp_path: Path):
             while not coordinator.engine._running:
                 await asyncio.sleep(0.01)
         await asyncio.gather(asked, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_what_a_large_query_reads_is_held_while_it_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def scenario() -> None:
+        clock = ManualClock(100_000)
+        async with serving(tmp_path / "data", clock) as coordinator:
+            one, other, timeline = Client(coordinator), Client(coordinator), coordinator.timeline
+            await one("CREATE TABLE t (k int)")
+            await one("INSERT INTO t VALUES (1)")
+            read_at, aside = Session.read_at, coordinator.aside.run
+            chosen = False
+
+            async def choose(*args: Any, **options: Any) -> Any:
+                nonlocal chosen
+                found = await read_at(*args, **options)
+                chosen = True
+                return found
+
+            async def slowly(work: Any) -> Any:
+                if chosen:
+                    clock.advance(5_000)
+                    await other("INSERT INTO t VALUES (2)")
+                    least = coordinator.holds.least()
+                    await timeline.run(coordinator._allow_compaction, timeline.read_ts, least)
+                return await aside(work)
+
+            monkeypatch.setattr(Session, "read_at", choose)
+            monkeypatch.setattr(coordinator.aside, "run", slowly)
+            numbers = ", ".join(map(str, range(LARGE // 4)))
+            assert await one(f"SELECT k FROM t WHERE k IN ({numbers})") == [(1,)]
+            assert coordinator.holds.least() is None
 
     asyncio.run(scenario())

@@ -533,6 +533,21 @@ def test_a_hang_up_cancels_what_runs(server: Running, sql: str, pipelined: bytes
     server.script.closed.get(timeout=PATIENCE)
 
 
+def test_neither_a_hang_up_nor_a_shutdown_waits_for_what_has_begun() -> None:
+    with running_server(Limits(close_seconds=0.2)) as server, server.client() as waiting:
+        with server.client() as raw:
+            raw.send(query("stalled"))
+            assert server.script.started.wait(PATIENCE)
+        server.script.closed.get(timeout=PATIENCE)
+        server.script.started.clear()
+        waiting.send(query("stalled"))
+        assert server.script.started.wait(PATIENCE)
+        assert waiting.key is not None
+        cancel(server, waiting.key)
+        server.close()
+        server.script.closed.get(timeout=PATIENCE)
+
+
 def test_a_hang_up_closes_a_suspended_portal(server: Running) -> None:
     with server.client() as raw:
         raw.send(query("begin") + parse("range 9") + bind() + execute(max_rows=1) + SYNC)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from tidemark.clock import SYSTEM_CLOCK
 from tidemark.compute.plan import Get
 from tidemark.compute.protocol import Configure, DataflowSpec, Peek, Status
 from tidemark.control.catalog import (
@@ -20,6 +22,7 @@ from tidemark.control.catalog import (
     read_items,
 )
 from tidemark.control.clusters import Cluster
+from tidemark.control.replica import Place, Replica
 from tidemark.errors import DataError, SqlError, Unavailable
 from tidemark.persist import MemBlob, MemConsensus, PersistClient
 from tidemark.storage.spec import GeneratorSource
@@ -318,3 +321,31 @@ def test_replicas_are_named_by_the_first_free_numbers():
     assert [each.name for each in cluster.sized(1).replicas] == ["r2"]
     assert cluster.sized(0).replicas == ()
     assert cluster.replica_id(cluster.replicas[0]) == "u9-r2"
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_stop_of_a_replica_just_as_something_happens_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    async def at_once(_: Replica) -> None:
+        pass
+
+    for asked in ("_connect", "_tell", "_hear"):
+        monkeypatch.setattr(Replica, asked, at_once)
+
+    async def run() -> None:
+        replica = Replica("r1", Place(tmp_path, "", "", "", SYSTEM_CLOCK))
+        replica.start(WANTED)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert replica.is_ready
+        replica._nudged.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(replica.stop(terminate=False))
+        done, _ = await asyncio.wait({stopping}, timeout=10)
+        if not done:  # Cancelled again, so that the test ends.
+            stopping.cancel()
+        assert done
+
+    asyncio.run(run())

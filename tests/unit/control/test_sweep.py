@@ -14,6 +14,7 @@ from tidemark.control.coordinator import Coordinator
 from tidemark.errors import AsOfBeforeSince
 from tidemark.frontier import Frontier
 from tidemark.persist import MemBlob, MemConsensus, PersistClient
+from tidemark.persist.consensus import Versioned
 from tidemark.types import BIGINT, BOOLEAN, Column
 
 
@@ -47,6 +48,39 @@ def test_what_a_subscription_maintains_is_kept_while_it_lasts_and_swept_after_a_
     assert "dataflow-u2" not in client.state("u1").holds
     assert client.state("u2").is_tombstone
     client.close()
+
+
+class Counting(MemConsensus):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scans: list[str] = []
+
+    def scan(self, key: str, start: int = 0, limit: int | None = None) -> list[Versioned]:
+        self.scans.append(key)
+        return super().scan(key, start, limit)
+
+
+def test_what_is_dropped_is_looked_at_once(tmp_path: Path):
+    blob, consensus = MemBlob(), Counting()
+    before, client = PersistClient(blob, consensus), PersistClient(blob, consensus)
+    coordinator = Coordinator(
+        client, data=tmp_path, blob="mem://", consensus="mem://", spark_master=""
+    )
+    dropped = [f"u{number}" for number in range(1000, 1010)]
+    for shard in dropped:
+        by = client if shard == dropped[0] else before
+        by.open_writer(shard, schema=pa.schema([("n", pa.int64())])).advance_upper(Frontier(5))
+        by.finalize(shard)
+    coordinator._sweep()
+    consensus.scans.clear()
+    coordinator._sweep()
+    assert not set(dropped) & set(consensus.scans)
+    assert not set(dropped) & client._machines.keys()
+    assert client.state(dropped[0]).is_tombstone
+    assert {state.shard_id for state in client.shards()} >= set(dropped)
+    assert not set(dropped) & client._machines.keys()
+    client.close()
+    before.close()
 
 
 def test_views_without_a_server_are_left_alone(tmp_path: Path):

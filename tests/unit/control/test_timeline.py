@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 from structlog.testing import capture_logs
 
 from tidemark.clock import ManualClock
-from tidemark.control.timeline import HEARTBEAT_MS, ReadHolds, Reads, Timeline
-from tidemark.errors import Fenced, SqlError, Unavailable
+from tidemark.control.timeline import HEARTBEAT_MS, ReadHolds, Reads, Timeline, in_doubt
+from tidemark.control.turns import leave
+from tidemark.errors import Fenced, Indeterminate, SqlError, Unavailable
 from tidemark.persist import DIFF, MemBlob, MemConsensus, PersistClient
+from tidemark.storage import definitions
+from tidemark.storage.definitions import Definitions
 from tidemark.storage.tables import Tables, Write
+from unreliable import FLAKY, RELIABLE, UnreliableConsensus
 
 SCHEMA = pa.schema([("a", pa.int64())])
 
@@ -281,9 +286,9 @@ def test_a_write_is_cancelled_or_happens_and_never_both(
         refused = Reads(0, {"a": "a"})
         fourth = asyncio.create_task(timeline.write([Write("a", rows(4))], reads=refused))
         await asyncio.sleep(0.01)
-        for task in (first, second):
+        for task in (first, second, first):
             task.cancel()
-        await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
         assert second.cancelled(), "it has only waited"
         assert not first.done(), "it is under way"
         begun.clear()
@@ -294,13 +299,12 @@ def test_a_write_is_cancelled_or_happens_and_never_both(
         with pytest.raises(SqlError):
             await fourth
 
-        # Who does not wait for the outcome either is let go.
+        # Whose session ends is let go.
         go_on.clear()
         fifth = asyncio.create_task(timeline.write([Write("a", rows(5))]))
         assert await asyncio.to_thread(begun.wait, 60)
-        for _ in range(2):
-            fifth.cancel()
-            await asyncio.sleep(0.01)
+        leave(fifth)
+        await asyncio.wait([fifth], timeout=60)
         assert fifth.cancelled()
         go_on.set()
         await timeline.stop()
@@ -323,6 +327,159 @@ def test_a_stop_leaves_nobody_waiting_for_a_write(
         async with asyncio.timeout(60):
             with pytest.raises(Unavailable):
                 await write
+
+    asyncio.run(run())
+
+
+def test_nor_for_one_that_has_only_waited(
+    shared: PersistClient, slow_commits: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = slow_commits
+
+    async def run() -> None:
+        timeline = opened(shared, "a")
+        timeline.start()
+        writes = [asyncio.create_task(timeline.write([Write("a", rows(1))]))]
+        assert await asyncio.to_thread(begun.wait, 60)
+        writes.append(asyncio.create_task(timeline.write([Write("a", rows(2))])))
+        await asyncio.sleep(0.01)
+        threading.Timer(0.05, go_on.set).start()
+        await timeline.stop(SqlError("gone"))
+        async with asyncio.timeout(10):
+            told = await asyncio.gather(*writes, return_exceptions=True)
+        assert [str(each) for each in told] == [str(in_doubt()), "gone"]
+        with pytest.raises(SqlError, match="gone"):
+            await timeline.write([Write("a", rows(3))])
+
+    asyncio.run(run())
+
+
+def test_a_leader_that_is_fenced_leaves_nobody_waiting(
+    shared: PersistClient, slow_commits: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = slow_commits
+
+    async def run() -> None:
+        first = opened(shared, "a")
+        first.start()
+        writes = [asyncio.create_task(first.write([Write("a", rows(1))]))]
+        assert await asyncio.to_thread(begun.wait, 60)
+        writes.append(asyncio.create_task(first.write([Write("a", rows(2))])))
+        await asyncio.sleep(0.01)
+        Tables(shared, "txns", epoch=2).open({"a": SCHEMA}, not_before=shared.clock.now_ms())
+        go_on.set()
+        async with asyncio.timeout(10):
+            told = await asyncio.gather(*writes, return_exceptions=True)
+        assert [type(each) for each in told] == [Fenced] * 2
+        await first.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_a_commit_whose_reply_is_lost_is_waited_for_and_happens_once(how: str) -> None:
+    consensus = UnreliableConsensus(MemConsensus())
+    client = PersistClient(MemBlob(), consensus, clock=ManualClock(10_000))
+
+    async def run() -> None:
+        timeline = opened(client, "a", "b")
+        now = timeline.read_ts
+        # The reply is lost, and then nobody answers for a while.
+        consensus.fail(how)
+        consensus.fail("refuse", times=2, call="scan")
+        writes = [Write("a", rows(1))], [Write("b", rows(2))]
+        lost = asyncio.create_task(timeline.write(writes[0]))
+        await asyncio.sleep(0)
+        timeline.start()
+        await asyncio.sleep(0.1)
+        assert not lost.done()
+        skewed = asyncio.create_task(timeline.write(writes[1], reads=Reads(now, {"a": "a"})))
+        async with asyncio.timeout(30):
+            written = await lost
+            with pytest.raises(SqlError, match="could not serialize"):
+                await skewed
+        after = await timeline.write([Write("a", rows(3))])
+        assert not timeline.lost.is_set()
+        await timeline.stop()
+        assert contents(client, "a", written) == [1]
+        assert contents(client, "a", after) == [1, 3]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("end", ["stop", "fenced"])
+def test_what_is_never_known_is_said_to_be_unknown(end: str) -> None:
+    inner = MemConsensus()
+    consensus = UnreliableConsensus(inner)
+    blob, clock = MemBlob(), ManualClock(10_000)
+    client = PersistClient(blob, consensus, clock=clock)
+
+    async def run() -> None:
+        timeline = opened(client, "a")
+        consensus.fail("before")
+        consensus.fail("refuse", times=2, call="scan")
+        lost = asyncio.create_task(timeline.write([Write("a", rows(1))]))
+        await asyncio.sleep(0)
+        timeline.start()
+        await asyncio.sleep(0.1)
+        if end == "fenced":
+            Tables(PersistClient(blob, inner, clock=clock), "txns", epoch=2).open({})
+            async with asyncio.timeout(30):
+                await timeline.lost.wait()
+        await timeline.stop()
+        with pytest.raises(Indeterminate, match="not known whether this was written") as error:
+            await lost
+        assert error.value.sqlstate == "08007"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_replies_that_are_lost_at_random(seed: int) -> None:
+    consensus = UnreliableConsensus(MemConsensus(), seed=seed)
+    client = PersistClient(MemBlob(), consensus, clock=ManualClock(10_000))
+    timeline = opened(client, "a")
+    written = []
+    consensus._faults._chances = FLAKY
+    for value in range(60):
+        try:
+            timeline.tables.commit([Write("a", rows(value))])
+        except Unavailable:
+            if not timeline.tables.in_doubt:
+                continue
+            while timeline.tables.in_doubt:
+                with suppress(Unavailable):
+                    timeline.tables.resolve()
+        written.append(value)
+    consensus._faults._chances = RELIABLE
+    last = timeline.tables.commit([])
+    assert contents(client, "a", last) == written
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_a_change_of_the_catalog_whose_reply_is_lost_happens_once(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(definitions, "REPEAT_AFTER", (0.0, 0.0))
+    consensus = UnreliableConsensus(MemConsensus())
+    client = PersistClient(MemBlob(), consensus, clock=ManualClock(10_000))
+    catalog = Definitions(client, "catalog")
+    consensus.fail(how)
+    consensus.fail("refuse", call="scan")
+    catalog.change({"u1": "x"})
+    catalog.change({"u2": "y"})
+    assert catalog.rows == {"u1": "x", "u2": "y"}
+    assert definitions.read_definitions(client, "catalog") == catalog.rows
+
+    # It stays unknown: whoever leads on must read what is so.
+    async def run() -> None:
+        timeline = opened(client)
+        consensus.fail(how, times=3)
+        consensus.fail("refuse", times=3, call="scan")
+        with pytest.raises(Fenced, match="not known"):
+            await timeline.run(catalog.change, {"u3": "z"})
+        assert timeline.lost.is_set()
+        await timeline.stop()
 
     asyncio.run(run())
 

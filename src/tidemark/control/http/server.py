@@ -25,6 +25,7 @@ from tidemark.control.http.webhooks import Limits as WebhookLimits
 from tidemark.control.http.websocket import converse, introduction, refuse
 from tidemark.control.pgwire import Session, SessionFactory
 from tidemark.control.pgwire.passwords import Guard
+from tidemark.control.turns import leave
 from tidemark.control.webhook.receive import Webhooks
 from tidemark.errors import SqlError, TidemarkError, Unavailable
 
@@ -145,7 +146,9 @@ class HttpServer:
         for task in self._handling:
             task.cancel()
         if self._handling:
-            await asyncio.wait(self._handling, timeout=self._limits.close_seconds)
+            _, stuck = await asyncio.wait(self._handling, timeout=self._limits.close_seconds)
+            for task in stuck:
+                leave(task)
         await self._runner.cleanup()
         self._checks.shutdown(wait=False, cancel_futures=True)
 

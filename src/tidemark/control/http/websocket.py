@@ -21,6 +21,7 @@ from tidemark.control.http.post import SEND_WITHIN
 from tidemark.control.http.requests import Hello, hello_of, request_of
 from tidemark.control.pgwire import SERVER_VERSION, Session
 from tidemark.control.pgwire.session import idle_for_too_long
+from tidemark.control.turns import leave
 from tidemark.errors import TidemarkError
 from tidemark.types import Column
 
@@ -118,7 +119,7 @@ async def converse(socket: web.WebSocketResponse, session: Session) -> None:
         await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for side in sides:
-            side.cancel()
+            leave(side)
         for problem in await asyncio.gather(*sides, return_exceptions=True):
             # Not being able to send is no news: the client has gone, or is too slow (TimeoutError).
             if isinstance(problem, Exception) and not isinstance(problem, OSError):

@@ -23,6 +23,7 @@ from tidemark.control.pgwire.passwords import Guard, authenticate
 from tidemark.control.pgwire.session import Session, SessionFactory
 from tidemark.control.pgwire.tls import Tls
 from tidemark.control.pgwire.wire import HungUp, Wire
+from tidemark.control.turns import leave
 from tidemark.errors import TidemarkError
 
 log = structlog.get_logger(__name__)
@@ -127,7 +128,7 @@ class Server:
             for peer in list(self._peers.values()):
                 peer.wire.abort()
             for task in stuck:
-                task.cancel()
+                leave(task)
             await asyncio.gather(*stuck, return_exceptions=True)
 
     async def __aenter__(self) -> Self:
@@ -184,7 +185,7 @@ class Server:
             peer.connection = Connection(peer.wire, session)
             peer.secret = self._new_secret()
             self._welcome(peer, pid, startup)
-            peer.wire.start_listening(on_hangup=lambda: _leave(peer))
+            peer.wire.start_listening(on_hangup=lambda: _leave(peer, leave))
             await peer.connection.run()
         finally:
             peer.connection = None
@@ -265,10 +266,11 @@ class Server:
             peer.connection.cancel_statement()
 
 
-def _leave(peer: _Peer) -> None:
+def _leave(peer: _Peer, how: Callable[[asyncio.Task], object] = asyncio.Task.cancel) -> None:
+    """`how` says whether they still wait for the outcome of what has begun."""
     if not peer.leaving:
         peer.leaving = True
-        peer.task.cancel()
+        how(peer.task)
 
 
 def _fatal(message: str, sqlstate: str, hint: str | None = None) -> bytes:
