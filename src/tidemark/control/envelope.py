@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tidemark.compute.peek import data_error
 from tidemark.control import statements as s
 from tidemark.errors import SqlError
-from tidemark.persist import DIFF, ERR, TIME
+from tidemark.persist import DIFF, ERR, TIME, consolidate
 from tidemark.types import BIGINT, BOOLEAN, TEXT, Column, arrow_schema, numeric
 
 MZ_TIMESTAMP = Column("mz_timestamp", numeric(38, 0))
@@ -181,12 +181,35 @@ class Debezium(_Keyed):
 
 
 def sound(updates: pa.Table) -> pa.Table:
-    """`updates` without errors that go; one that comes is raised."""
+    """`updates` after a time at which nothing was in error, without errors.
+
+    At a time with errors there are no rows to show: what changes meanwhile comes when the last error
+    goes, as a sink does it. One that stays is raised.
+
+        time   3          4    5          6
+        was    +error     +a   -error     +b
+        is                     +a         +b
+    """
     is_error = pc.is_valid(updates[ERR])
-    came = updates.filter(pc.and_(is_error, pc.greater(updates[DIFF], 0)))
-    if came.num_rows:
-        raise data_error(came[ERR][0].as_py())
-    return updates.filter(pc.invert(is_error)) if pc.any(is_error).as_py() else updates
+    if not pc.any(is_error).as_py():
+        return updates
+    errors = updates.filter(is_error)
+    times, first = np.unique(errors[TIME].to_numpy(), return_inverse=True)
+    live = np.bincount(first, errors[DIFF].to_numpy()).cumsum()
+    if live[-1] > 0:
+        counts = errors.group_by(ERR).aggregate([(DIFF, "sum")])
+        stays = counts.filter(pc.greater(counts[f"{DIFF}_sum"], 0))
+        raise data_error(stays[ERR][0].as_py())
+    rows = updates.filter(pc.invert(is_error))
+    since = np.searchsorted(times, rows[TIME].to_numpy(), side="right") - 1
+    # The next time from each on at which none is left.
+    whole = np.minimum.accumulate(np.where(live > 0, times[-1], times)[::-1])[::-1]
+    late = (since >= 0) & (live[since] > 0)
+    if not late.any():
+        return rows
+    moved = pa.array(np.where(late, whole[since], rows[TIME].to_numpy()))
+    at = rows.column_names.index(TIME)
+    return consolidate(rows.set_column(at, rows.schema.field(at), moved))
 
 
 def _undefined(column: str) -> SqlError:

@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tidemark.control import statements as s
@@ -111,6 +112,23 @@ def test_an_error_that_comes_is_raised_and_one_that_goes_is_not_a_row(keyed: s.K
     broken = mended.set_column(4, DIFF, pa.array([1, 1]))
     with pytest.raises(DataError, match="division by zero"):
         envelope.batches(broken)
+
+
+def test_what_changes_while_something_is_in_error_comes_when_it_is_mended():
+    """Whoever goes on after a time before the error has not to begin anew."""
+    bad = [(3, "x", 1), (5, "y", 1), (5, "x", -1), (8, "y", -1), (9, "x", 1), (10, "x", -1)]
+    good = [(2, "a", 1), (4, "b", 1), (6, "b", -1), (6, "c", 1), (8, "d", 1), (9, "e", 1)]
+    rows = updates([(time, diff, k, 0, 0) for time, k, diff in [*good, *bad]])
+    errors = pa.array([None] * len(good) + [text for _, text, _ in bad])
+    rows = rows.set_column(5, ERR, errors)
+    shown = [
+        tuple(row.values())[:3]
+        for batch in envelope_of(subscription(), COLUMNS).batches(rows)
+        for row in batch.to_pylist()
+    ]
+    assert shown == [(2, 1, "a"), (8, 1, "c"), (8, 1, "d"), (10, 1, "e")]
+    with pytest.raises(DataError, match=r"^y$"):
+        envelope_of(subscription(), COLUMNS).batches(rows.filter(pc.less(rows[TIME], 8)))
 
 
 def test_columns_of_keys_come_first():
