@@ -1,6 +1,9 @@
 """Follow a view, and go on where the last run ended: nothing is lost, and nothing comes twice.
 
-    .venv/bin/python examples/follow.py totals state.json [port]
+    .venv/bin/python examples/follow.py totals state.json [connection]
+
+`connection` is a port of this machine, or what `tidemark.connect` takes: "db.example:6875",
+"host=db.example sslmode=verify-full sslrootcert=ca.pem".
 
 The state is kept together with the time that it is of, in one file that is replaced at once. So a
 crash at any moment leaves a state and a time that fit each other; what came since is asked for.
@@ -47,6 +50,7 @@ def follow(db: tidemark.Database, view: str, path: Path, batches: int | None = N
 
 if __name__ == "__main__":
     view, state, *rest = sys.argv[1:]
-    port = int(rest[0]) if rest else 6875
-    with tidemark.connect(port=port) as db, suppress(KeyboardInterrupt):
+    where = rest[0] if rest else None
+    dsn = f"127.0.0.1:{where}" if where and where.isdecimal() else where
+    with tidemark.connect(dsn) as db, suppress(KeyboardInterrupt):
         follow(db, view, Path(state))

@@ -2,7 +2,8 @@
 
 One `Database` is one session of the server. Threads may share it: their statements are run one
 after the other, in one session, so settings and transactions are shared, too. What should run side
-by side takes a `Database` each; subscriptions have connections of their own anyway.
+by side takes a `Database` each; subscriptions have connections of their own anyway, which begin
+with the settings that the session has then.
 """
 
 from __future__ import annotations
@@ -85,10 +86,7 @@ def connect(
     target = _DEFAULTS | _parsed(dsn) | {k: v for k, v in named.items() if v is not None} | options
     if not re.fullmatch(r"[0-9]+(,[0-9]+)*", str(target["port"])):
         raise InvalidUsage(f"a port is a number, not {target['port']!r}")
-    if settings:
-        told = [f"-c {_setting(*each)}" for each in settings.items()]
-        target["options"] = " ".join([str(target.get("options", "")), *told]).lstrip()
-    return Database(target, on_notice=on_notice)
+    return Database(_with_settings(target, settings or {}), on_notice=on_notice)
 
 
 def _parsed(dsn: str | None) -> dict:
@@ -113,8 +111,15 @@ def _parsed(dsn: str | None) -> dict:
     return {**found, "host": place}
 
 
+def _with_settings(target: dict, settings: Mapping[str, str]) -> dict:
+    if not settings:
+        return target
+    told = [f"-c {_setting(*each)}" for each in settings.items()]
+    return target | {"options": " ".join([str(target.get("options", "")), *told]).lstrip()}
+
+
 def _setting(name: str, value: str) -> str:
-    escaped = str(value).replace("\\", "\\\\").replace(" ", "\\ ")
+    escaped = re.sub(r"([\s\\])", r"\\\1", str(value))
     return f"{name}={escaped}"
 
 
@@ -147,7 +152,7 @@ class Database:
     def __init__(self, target: dict, *, on_notice: Callable[[str, str], None] | None = None):
         self._target = target
         self._on_notice = on_notice
-        self._connection = self._open()
+        self._connection = self._open(target)
         self._on_close: Callable[[], None] | None = None
 
     # ---- statements --------------------------------------------------------------------------
@@ -228,7 +233,7 @@ class Database:
         self, sql: str, parameters: Parameters | None = None, *, progress: bool = False
     ) -> Subscription:
         """The same of a SUBSCRIBE statement that says PROGRESS."""
-        connection = self._open()
+        connection = self._open(self._as_the_session())
         cursor = self._cursor(connection, sql, parameters)
         return Subscription(connection, cursor, sql, parameters, progress=progress)
 
@@ -273,7 +278,7 @@ class Database:
         given = {"dbname": database, "user": user}
         self._target |= {key: value for key, value in given.items() if value is not None}
         try:
-            connection = self._open()
+            connection = self._open(self._target)
         except BaseException:
             self._target = before
             raise
@@ -300,13 +305,29 @@ class Database:
         where = "{user}@{host}:{port}/{dbname}".format(**self._target)
         return f"<tidemark.Database {where}{' (closed)' if self.closed else ''}>"
 
-    def _open(self) -> psycopg.Connection:
+    def _as_the_session(self) -> dict:
+        """Where a connection goes that begins with the settings that this session has now."""
+        if self._connection.closed:  # It may have been lost; its settings are gone then.
+            return self._target
+        from tidemark.control.variables import READ_ONLY  # It takes a moment, and few need it.
+
+        settings = dict(self.sql("SHOW ALL").rows())
+        # What libpq says of these by itself counts more than its `options`.
+        target = self._target | {"application_name": settings.pop("application_name")}
+        if (database := settings.pop("database")) != target["dbname"]:
+            target["dbname"] = database
+            # ~/.pgpass may have one for the session's own database only.
+            if password := self._connection.info.password:
+                target["password"] = password
+        return _with_settings(target, {k: v for k, v in settings.items() if k not in READ_ONLY})
+
+    def _open(self, target: dict) -> psycopg.Connection:
         try:
-            connection = psycopg.connect(make_conninfo(**self._target), autocommit=True)
+            connection = psycopg.connect(make_conninfo(**target), autocommit=True)
         except psycopg.ProgrammingError as error:
             raise InvalidUsage(str(error).strip(), hint="options are those of libpq") from error
         except psycopg.OperationalError as error:
-            raise no_connection(error, self._target["host"], self._target["port"]) from error
+            raise no_connection(error, target["host"], target["port"]) from error
         load_texts(connection)
         connection.adapters.register_dumper(dict, JsonbDumper)  # As `insert` takes them.
         if self._on_notice is not None:

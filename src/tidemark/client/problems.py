@@ -83,7 +83,7 @@ def no_connection(error: psycopg.Error, host: str, port: int | str) -> TidemarkE
         lines = [line.strip() for line in reason.strip().splitlines()]
         hint = next((line[5:].strip() for line in lines if line.startswith("HINT:")), None)
         if hint is None and "certificate" in lines[0]:
-            hint = "sslrootcert=FILE says whose certificates are trusted"
+            hint = "sslrootcert=FILE in the connection string says whose certificates are trusted"
         return Unavailable(
             f"{host}:{port} refuses the connection: {lines[0].removeprefix('fe_sendauth: ')}",
             hint=hint or "check user, password, database and sslmode",

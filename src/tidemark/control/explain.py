@@ -56,7 +56,7 @@ def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
             line = f"{pad}Reduce group by ({group}) aggregates ({aggs})"
             return [line, *plan_lines(input_, names, depth + 1)]
         case Finish(input=input_, order_by=orders, limit=limit, offset=offset):
-            line = f"{pad}Finish order by ({_orders(orders)}) limit {limit} offset {offset}"
+            line = f"{pad}Finish{_ordered(orders)}{_some(limit, offset)}"
             return [line, *plan_lines(input_, names, depth + 1)]
         case OuterJoin(kind=kind, on=on):
             what = f"{kind.capitalize()} join on {' AND '.join(map(spelled, on)) or 'true'}"
@@ -64,8 +64,8 @@ def plan_lines(plan: Plan, names: dict[str, str], depth: int = 0) -> list[str]:
         case FlatMap(fn=fn, args=args):
             return [f"{pad}FlatMap {spelled(as_call(fn, args))}", *_below(plan, names, depth)]
         case TopK(group=group, order_by=orders, limit=limit, offset=offset):
-            within = f"group by ({_places(group)}) " if group else ""
-            what = f"TopK {within}order by ({_orders(orders)}) limit {limit} offset {offset}"
+            within = f" group by ({_places(group)})" if group else ""
+            what = f"TopK{within}{_ordered(orders)}{_some(limit, offset)}"
             return [f"{pad}{what}", *_below(plan, names, depth)]
         case Window(partition=partition, order_by=orders, functions=functions):
             made = ", ".join(
@@ -85,6 +85,15 @@ def _below(plan: Plan, names: dict[str, str], depth: int) -> list[str]:
 
 def _places(columns: tuple[int, ...]) -> str:
     return ", ".join(f"#{column}" for column in columns)
+
+
+def _ordered(orders: tuple[OrderBy, ...]) -> str:
+    return f" order by ({_orders(orders)})" if orders else ""
+
+
+def _some(limit: int | None, offset: int) -> str:
+    most = "" if limit is None else f" limit {limit}"
+    return most + (f" offset {offset}" if offset else "")
 
 
 def _orders(orders: tuple[OrderBy, ...]) -> str:

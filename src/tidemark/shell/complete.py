@@ -5,7 +5,8 @@ r"""Completion: what could stand where the cursor is.
     SET …, SHOW …   settings
     t.…             columns of t, relations of schema t
 
-Names are asked for once, and again after something was created, altered or dropped.
+Names are asked for once, and again after something was created, altered or dropped, or a setting
+was: `search_path` says which of them stand alone.
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ def run_prompt(shell: Shell, greeting: str) -> None:
     )
     print(greeting)
     while True:
-        if shell.names_changed:
+        # A transaction that somebody has begun is theirs alone.
+        if shell.names_changed and not _in_transaction(shell):
             completer.names = Names.of(shell.db)
             shell.names_changed = False
         prompt = prompt_text(shell)
@@ -80,6 +81,10 @@ def run_prompt(shell: Shell, greeting: str) -> None:
                 shell.attempt(item)
         except Quit:
             return
+
+
+def _in_transaction(shell: Shell) -> bool:
+    return shell.db.connection.info.transaction_status in _MARKS
 
 
 def prompt_text(shell: Shell) -> str:

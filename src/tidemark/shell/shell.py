@@ -29,7 +29,8 @@ from tidemark.shell.script import Command, Reader, Statement
 _COPY = re.compile(r"copy\b", re.IGNORECASE)
 _FROM_STDIN = re.compile(r"\bfrom\s+stdin\b", re.IGNORECASE)
 _SUBSCRIBE = re.compile(r"subscribe\b", re.IGNORECASE)
-_CHANGES_NAMES = ("CREATE", "DROP", "ALTER")
+_CHANGES_NAMES = ("CREATE", "DROP", "ALTER", "SET", "RESET", "DISCARD", "COMMIT", "ROLLBACK")
+"""The search path is a setting; what a transaction set may be gone with it."""
 
 LIVE_ROWS = 1_000
 READ_BYTES = 1 << 20

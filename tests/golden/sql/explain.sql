@@ -20,12 +20,22 @@ EXPLAIN SELECT id FROM ex_o WHERE customer = 3 ORDER BY amount DESC LIMIT 2;
 ----
                       plan
 ------------------------------------------------
- Finish order by (#1 desc) limit 2 offset 0
+ Finish order by (#1 desc) limit 2
    Project (#0, #2)
      Filter (#1 = 3)
        Get ex_o (id, customer, amount)
  Answered without Spark: ex_o read, it is small
 (5 rows)
+
+EXPLAIN SELECT id FROM ex_o ORDER BY amount;
+----
+                      plan
+------------------------------------------------
+ Finish order by (#1)
+   Project (#0, #2)
+     Get ex_o (id, customer, amount)
+ Answered without Spark: ex_o read, it is small
+(4 rows)
 
 EXPLAIN SELECT o.id, region FROM ex_o o LEFT JOIN ex_c c ON o.customer = c.id AND amount > 5 WHERE NOT EXISTS (SELECT 1 FROM ex_c d WHERE d.id = o.id);
 EXPLAIN SELECT id, g, sum(amount) OVER (PARTITION BY customer ORDER BY id ROWS 2 PRECEDING) AS s FROM ex_o, generate_series(1, customer) g;
@@ -52,16 +62,16 @@ EXPLAIN SELECT id FROM (SELECT id FROM ex_o ORDER BY amount DESC LIMIT 2) x UNIO
  Answered by Spark:
    ex_o read, it is small
 (6 rows)
-                              plan
-----------------------------------------------------------------
+                         plan
+-------------------------------------------------------
  Union
    Project (#0)
      Project (#0)
-       TopK order by (#1 desc) limit 2 offset 0
+       TopK order by (#1 desc) limit 2
          Project (#0, #2)
            Get ex_o (id, customer, amount)
    Project (#0)
-     TopK group by (#1) order by (#1, #0 desc) limit 1 offset 0
+     TopK group by (#1) order by (#1, #0 desc) limit 1
        Project (#0, #1)
          Get ex_c (id, region)
  Answered by Spark:

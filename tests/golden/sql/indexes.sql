@@ -92,7 +92,7 @@ EXPLAIN SELECT 1;
 (4 rows)
                                 plan
 ---------------------------------------------------------------------
- Finish order by (#0) limit 1 offset 0
+ Finish order by (#0) limit 1
    Project (#2)
      Filter ((2 = #0) or (#0 = 3))
        Get ix_t (k, g, v, doc)

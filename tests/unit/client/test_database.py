@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark
+from tidemark.client.names import quoted
 from tidemark.client.problems import no_connection
 from tidemark.errors import Cancelled, DataError, InvalidUsage, SqlError, Unavailable
 from wire_harness import PATIENCE, spark_free_server
@@ -282,6 +283,33 @@ def test_a_subscription_is_complete_and_can_be_resumed(db: tidemark.Database):
         next(db.subscribe("nope"))
 
 
+def test_a_subscription_begins_with_the_settings_of_the_session(port: int):
+    schema = quoted("Odd, \"one\" \\ of\t'two'\n")
+    with tidemark.connect(port=port, settings={"statement_timeout": "7s"}) as db:
+        db.execute(f"CREATE SCHEMA {schema}")
+        db.execute(f"CREATE TABLE {schema}.best (k int)")
+        with pytest.raises(SqlError, match='relation "best" does not exist'):
+            next(db.subscribe("best"))
+        db.execute(f"SET search_path = public, {schema}; SET application_name = 'of the session'")
+        db.execute("RESET statement_timeout; INSERT INTO best VALUES (1)")
+        with db.subscribe("best") as found:
+            assert [row[2] for row in next(found).rows()] == [1]
+            told = found._connection.info.parameter_status("application_name")
+            assert told == "of the session"
+        with db.transaction():
+            db.execute("SET LOCAL dialect = 'spark'")
+            query = "SELECT `k` FROM best"
+            with pytest.raises(SqlError, match="no replicas"):  # It was understood.
+                next(db.subscribe(query))
+        with pytest.raises(SqlError, match="syntax error at or near"):
+            next(db.subscribe(query))
+        db.execute("CREATE DATABASE elsewhere; SET database = elsewhere")
+        with db.subscribe("t") as found:
+            assert found._connection.info.dbname == "elsewhere"
+        db.execute("SET database = tidemark")
+        db.execute(f"DROP DATABASE elsewhere CASCADE; DROP SCHEMA {schema} CASCADE")
+
+
 def test_a_follower_keeps_the_time_also_while_nothing_changes(
     db: tidemark.Database, port: int, tmp_path: Path
 ):
@@ -396,6 +424,6 @@ def test_a_wrong_password_is_not_taken_for_missing_encryption(said: str, underst
     """libpq tries once more without TLS, and tells of that last."""
     found = no_connection(psycopg.OperationalError(said), "127.0.0.1", 6875)
     untrusted = no_connection(psycopg.OperationalError(NO_ROOT), "h", 1)
-    assert "sslrootcert=FILE" in (untrusted.hint or "")
+    assert "sslrootcert=FILE in the connection string" in (untrusted.hint or "")
     assert found.message == f"127.0.0.1:6875 refuses the connection: {understood}"
     assert found.hint == "check user, password, database and sslmode"

@@ -151,7 +151,7 @@ def test_startup_options() -> None:
         "database": "d",
         "application_name": "psql",
         "_pq_.x": "1",
-        "options": r"-c cluster=c2 -ca=b --search-path=x\ y\\z -c e=",
+        "options": r"-c cluster=c2 -ca=b --search-path=x\ y\\z -c e= " + "-c l=1\\\n2",
     }
     assert session_options(parameters) == {
         "application_name": "psql",
@@ -159,6 +159,7 @@ def test_startup_options() -> None:
         "a": "b",
         "search_path": r"x y\z",
         "e": "",
+        "l": "1\n2",
     }
 
 

@@ -101,6 +101,31 @@ def test_watch_until_interrupted(terminal: Terminal):
     assert " 3" in terminal.run(r"\g")
 
 
+def test_a_session_names_what_it_has_on_its_path(terminal: Terminal):
+    terminal.run("CREATE SCHEMA mkt; CREATE TABLE mkt.salads (n int);")
+    terminal.run("INSERT INTO mkt.salads VALUES (77);")
+    terminal.run("SET search_path = mkt;")
+    terminal.child.sendline("SUBSCRIBE salads;")
+    terminal.expect("77")
+    terminal.child.sendintr()
+    terminal.prompt()
+    terminal.child.send("SELECT * FROM sal\t")
+    terminal.child.expect_exact("ads")
+    terminal.child.send(";\r")
+    terminal.expect("77")
+    terminal.prompt()
+    terminal.run("SET dialect = spark;")
+    terminal.child.send("SELECT n FROM sal\t")
+    terminal.child.expect_exact("ads")
+    terminal.child.send(";\r")
+    terminal.prompt()
+    terminal.run("BEGIN;", mark="*")
+    terminal.run("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE;", mark="*")
+    assert "strict" not in terminal.run("SHOW transaction_isolation;", mark="*")
+    terminal.run("ROLLBACK;")
+    terminal.run("DROP SCHEMA mkt CASCADE;")
+
+
 def test_a_subscription_is_a_table_that_changes(terminal: Terminal, port: int):
     with tidemark.connect(port=port) as db:
         db.execute("CREATE TABLE moving (k int, v text)")

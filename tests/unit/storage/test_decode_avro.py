@@ -83,6 +83,8 @@ def test_avro_that_is_not_as_its_schema_says(decode: Decode):
     ]
     rows = decode(avro(record(EVERYTHING)), no_record)
     assert {reason(row) for row in rows} == {"not a record of the schema it is written with"}
+    (row,) = decode(avro(record(EVERYTHING)), [framed(7, whole)])
+    assert "it may have the header of a registry" in reason(row)
     unfit = {"u": sized(b"\xff"), "ts": long(4 * 10**14), "day": long(2**31 - 1)}
     rows = decode(avro(record(EVERYTHING)), [everything(**{k: v}) for k, v in unfit.items()])
     for name, row in zip(unfit, rows, strict=True):

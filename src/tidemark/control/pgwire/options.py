@@ -11,6 +11,7 @@ import re
 from tidemark.errors import SqlError
 
 _NOT_SETTINGS = ("user", "database", "replication", "options")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _WORD = re.compile(r"(?:\\.|[^\s\\])+", re.DOTALL)
 
 
@@ -29,7 +30,7 @@ def session_options(parameters: dict[str, str]) -> dict[str, str]:
 
 
 def _command_line(options: str) -> dict[str, str]:
-    words = iter(re.sub(r"\\(.)", r"\1", word) for word in _WORD.findall(options))
+    words = iter(_ESCAPED.sub(r"\1", word) for word in _WORD.findall(options))
     settings = {}
     for word in words:
         if word == "-c":

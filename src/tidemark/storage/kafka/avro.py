@@ -49,6 +49,8 @@ from tidemark.types import (
 from tidemark.types import Column as SqlColumn
 
 HEADER_BYTES = 5
+NO_RECORD = "not a record of the schema it is written with"
+FRAMED = f"{NO_RECORD}: it may have the header of a registry, which begins with 0x00"
 
 
 def schema_ids(message: Column) -> Column:
@@ -80,7 +82,12 @@ def avro_reader(format: Format, debezium: bool, writers: Mapping[int, str]) -> R
 
     def read(message: Column) -> Column:
         if format.registry is None:
-            return let(_unsealed(message, schema, schema), lambda found: judged([], found))
+            is_framed = schema_ids(message).isNotNull()
+
+            def judged_raw(found: Column) -> Column:
+                return judged([(found.isNull() & is_framed, FRAMED)], found)
+
+            return let(_unsealed(message, schema, schema), judged_raw)
         id_ = schema_ids(message)
         unknown = F.concat(F.lit("unknown schema id "), id_.cast("string"))
         framing = [
@@ -110,9 +117,7 @@ def avro_reader(format: Format, debezium: bool, writers: Mapping[int, str]) -> R
             )
             if check is not None
         ]
-        reason = first_reason(
-            *framing, (found.isNull(), "not a record of the schema it is written with"), *unfit
-        )
+        reason = first_reason(*framing, (found.isNull(), NO_RECORD), *unfit)
         return result(reason, values, row.isNotNull())
 
     return read
