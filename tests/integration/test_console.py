@@ -220,6 +220,41 @@ def test_what_reads_fail_with_is_said_once(served: Served, watched: Watched):
     expect(page.locator("main").get_by_text("division by zero in (a / b)")).to_have_count(1)
 
 
+def test_an_error_is_said_once_and_only_while_it_is_there(served: Served, watched: Watched):
+    with served.server.connect() as connection:
+        connection.execute("CREATE TABLE codes (code text)")
+        connection.execute("INSERT INTO codes VALUES ('7'), ('" + "f" * 600 + "')")
+        connection.execute("CREATE MATERIALIZED VIEW parsed AS SELECT code::int AS n FROM codes")
+        connection.execute("CREATE MATERIALIZED VIEW doubled AS SELECT n * 2 AS n FROM parsed")
+        connection.execute("CREATE INDEX parsed_n ON parsed (n)")
+        found = connection.execute("SELECT name, id FROM mz_objects").fetchall()
+        served.ids.update(dict(found))
+    page = watched.go("#/")
+    page.set_viewport_size({"width": 1366, "height": 768})
+    said = page.locator(".attention li").filter(has_text="fffff")
+    expect(said).to_have_count(1, timeout=WAIT)
+    expect(said.get_by_role("link")).to_have_text(["parsed", "doubled", "parsed_n"], timeout=WAIT)
+    assert said.evaluate("line => line.scrollWidth <= line.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    row = page.locator("tr", has=page.get_by_role("link", name="parsed", exact=True))
+    expect(row.locator("td").nth(7)).to_have_text("1")
+    for name in ("parsed", "doubled", "parsed_n"):
+        row = page.locator("tr", has=page.get_by_role("link", name=name, exact=True))
+        expect(row.locator(".status")).to_have_text("in error")
+    with served.server.connect() as connection:
+        connection.execute("DELETE FROM codes WHERE code <> '7'")
+    expect(said).to_have_count(0, timeout=WAIT)
+    for name in ("parsed", "doubled", "parsed_n"):
+        row = page.locator("tr", has=page.get_by_role("link", name=name, exact=True))
+        expect(row.locator(".status")).to_have_text("running")
+    page = watched.go("#/graph")
+    node = page.locator("a.node", has=page.get_by_text("parsed", exact=True))
+    expect(node).to_have_class(re.compile("good"), timeout=WAIT)
+    watched.go(served.page_of("parsed", "errors"))
+    watched.sees(re.compile("No errors"))
+    expect(page.locator(".tabs .dot")).to_have_count(0)
+
+
 def test_spark_shows_its_jobs(served: Served, watched: Watched):
     link = watched.go("#/clusters").get_by_role("link", name="Spark UI")
     address = link.get_attribute("href") or ""

@@ -126,8 +126,16 @@ def test_a_source_and_a_view_of_it_follow_the_topic(
     kind, doing, error = status(connection, "ks")
     assert (kind, doing) == ("kafka", "running")
     assert "Failed to decode JSON" in error
+    in_error = (
+        "SELECT rows, error_rows, read_error LIKE '%%Failed to decode JSON%%', error_updates > 0"
+        " FROM mz_internal.mz_storage_shards JOIN mz_objects ON id = object_id"
+        " WHERE name IN ('ks', 'ks_notes') AND is_collection ORDER BY name"
+    )
+    becomes(connection, in_error, [(8, 1, True, True), (2, 1, True, True)])
     send({"id": 4}, {"note": "mended"})
     becomes(connection, notes, [("mended", 1), ("n0", 2), ("n1", 6)])
+    # Its history still tells of the error, but nothing is wrong now.
+    becomes(connection, in_error, [(9, 0, None, True), (3, 0, None, True)])
 
     becomes(connection, "SELECT sum(offset) FROM ks_offsets", [(14,)])
     statistics = (

@@ -329,6 +329,32 @@ def test_snapshot_shows_error_rows(own: tuple[Path, PersistClient]):
     assert "division by zero" in typed("shard", "snapshot", "s1", "--data", folder).stdout
     done = typed("shard", "snapshot", "s1", "--filter", "id = 7", "--json", "--data", folder)
     assert json.loads(done.stdout)["rows"][0]["_err"] == "division by zero"
+    assert "1 row is in error; --errors shows only those" in done.stderr
+
+
+def test_snapshot_of_errors_names_their_keys(own: tuple[Path, PersistClient]):
+    folder, client = own
+    writer = fill(client, "s1", 3)
+    bad = {"price": None, "kind": None, "_err": "Failed to decode: 7f"}
+    for at, id_, diff in ((3, 700, 1), (4, 701, 1), (5, 701, -1)):
+        time = {"id": id_, "_time": 10 * at, "_diff": diff}
+        updates = pa.Table.from_pylist([bad | time], schema=writer.schema)
+        writer.append(updates, lower=Frontier(10 * at), upper=Frontier(10 * at + 10))
+    words = ["shard", "snapshot", "s1", "--errors", "--data", folder]
+    row = {"id": 700, "_diff": 1, "_err": "Failed to decode: 7f"}
+    done = typed(*words, "--json")
+    assert json.loads(done.stdout)["rows"] == [row]
+    assert "in error" not in done.stderr
+    earlier = json.loads(typed(*words, "--json", "--as-of", 49).stdout)["rows"]
+    assert [each["id"] for each in earlier] == [700, 701]
+    shown = typed(*words).stdout
+    assert "700" in shown
+    assert "price" not in shown
+    few = typed("shard", "snapshot", "s1", "--limit", 1, "--data", folder)
+    assert "1 row is in error; --errors shows only those" in few.stderr
+    client.close()
+    wrong = typed(*words, "--filter", "id = 700")
+    assert "--errors takes no --filter" in wrong.stderr
 
 
 # history

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,7 +17,17 @@ from tidemark.persist import ERR, TIME, PersistClient
 from tidemark.persist.part import read_part
 from tidemark.persist.runs import schema_of
 from tidemark.persist.state import Part, State
-from tidemark.persist.updates import DIFF, between, consolidate, split_errors
+from tidemark.persist.updates import DIFF, between, consolidate, diff_sum, split_errors
+
+
+class Found(NamedTuple):
+    """One of the errors that a collection is in, and how many rows are in error."""
+
+    message: str | None
+    rows: int | None
+
+
+NONE = Found(None, 0)
 
 
 class Errors:
@@ -32,22 +43,22 @@ class Errors:
     def check(self, as_of: int) -> None:
         """Raise the error that the collection is in at `as_of`, which this process has seen the
         shard complete to."""
-        error = self.message(as_of)
-        if error is not None:
-            raise DataError(error)
+        found = self.found(as_of)
+        if found.message is not None:
+            raise DataError(found.message)
 
-    def message(self, as_of: int) -> str | None:
-        """What `check` says; None if there is nothing to say."""
+    def found(self, as_of: int) -> Found:
+        """What `check` says, and of how many rows it could be said."""
         state = self._client.machine(self._shard_id).cached
         parts = tuple(part for part in state.parts if part.errors)
         if not parts:
-            return None
+            return NONE
         with self._lock:
             if parts != self._parts or self._rows is None:
                 self._rows, self._parts = self._read(state, parts), parts
             rows = self._rows
         seen = consolidate(between(rows, 0, as_of + 1).select([ERR, DIFF]))
-        return seen[ERR][0].as_py() if seen.num_rows else None
+        return Found(seen[ERR][0].as_py(), diff_sum(seen)) if seen.num_rows else NONE
 
     def _read(self, state: State, parts: tuple[Part, ...]) -> pa.Table:
         read = partial(read_part, self._client.blob, schema=schema_of(state), columns=[])

@@ -94,7 +94,7 @@ _SQLSTATES = (
 
 WHICH_SOURCE = (
     "a message of a source is not what its FORMAT says: mz_internal.mz_source_statuses tells which"
-    " source"
+    " source, and `tidemark shard snapshot SOURCE --errors --data DIR` of which key"
 )
 
 REMEMBERED = 1_000

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidemark.clock import Clock
-from tidemark.compute.error_rows import Errors
+from tidemark.compute.error_rows import NONE, Errors, Found
 from tidemark.errors import TidemarkError
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient
@@ -169,16 +169,19 @@ class Broken:
         self._errors: dict[str, Errors] = {}
 
     def message(self, shard: str) -> str | None:
+        return self.found(shard).message
+
+    def found(self, shard: str) -> Found:
         state = self._client.state(shard)
         if not any(part.errors for part in state.parts):
             self._errors.pop(shard, None)
-            return None
+            return NONE
         errors = self._errors.setdefault(shard, Errors(self._client, shard))
         newest = max((part.max_time for part in state.parts), default=0)
         try:
-            return errors.message(newest if state.upper.time is None else state.upper.time - 1)
+            return errors.found(newest if state.upper.time is None else state.upper.time - 1)
         except TidemarkError as error:
-            return f"its error rows cannot be read: {error.message}"
+            return Found(f"its error rows cannot be read: {error.message}", None)
 
 
 class Observed:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidemark.compute.error_rows import NONE
 from tidemark.control.pg.columns import Row, relation
 from tidemark.errors import TidemarkError
 from tidemark.persist.state import State
@@ -48,10 +49,13 @@ def _shards(coordinator: Coordinator) -> Iterator[Row]:
         if isinstance(state, TidemarkError):
             yield known | {"error": state.message}
             continue
+        broken = coordinator.observed.broken.found(shard) if known["is_collection"] else NONE
         yield known | {
             "read_frontier": state.since.time,
             "write_frontier": state.upper.time,
-            "rows": sum(batch.diffs for batch in state.batches),
+            "rows": sum(batch.diffs for batch in state.batches) - (broken.rows or 0),
+            "error_rows": broken.rows,
+            "read_error": broken.message,
             "updates": state.rows,
             "error_updates": sum(part.errors for part in state.parts),
             "bytes": sum(part.size for part in state.parts),
@@ -106,9 +110,10 @@ RELATIONS = (
         "mz_internal",
         "mz_storage_shards",
         "object_id text, shard_id text, is_collection bool, read_frontier int8,"
-        " write_frontier int8, rows int8, updates int8, error_updates int8, bytes int8,"
-        " inline_bytes int8, batches int8, parts int8, retired_parts int8, version int8,"
-        " committed_at timestamptz, error text",
+        " write_frontier int8, rows int8, error_rows int8, updates int8,"
+        " error_updates int8, bytes int8, inline_bytes int8, batches int8, parts int8, retired_parts int8, version int8,"
+        " committed_at timestamptz, read_error text,"
+        " error text",
         _shards,
     ),
     relation(

@@ -17,6 +17,7 @@ from tidemark.tools.output import (
     FAILED,
     TRUNCATED,
     UNCHECKED,
+    counted,
     duration_ms,
     print_json,
     progress,
@@ -100,6 +101,9 @@ def snapshot(
         list[str] | None,
         typer.Option("--filter", help='Only rows like "price > 100"; repeat it to add more.'),
     ] = None,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="Only rows in error: their keys, what is wrong.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=0, help="Rows at most; a table: 100.")] = None,
     format_: Annotated[
         str, typer.Option("--format", help="table, json, csv, arrow or parquet.")
@@ -117,10 +121,15 @@ def snapshot(
         client = open_client(locate(data, blob, consensus))
         shard_id = resolve(client, shard)
         names = [name.strip() for name in columns.split(",")] if columns else None
-        found = query(client, shard_id, as_of=as_of, columns=names, filters=filter_ or [])
+        found = query(
+            client, shard_id, as_of=as_of, columns=names, filters=filter_ or [], errors=errors
+        )
         more = write(found, shard_id=shard_id, format=chosen, limit=limit, output=output)
         found.chunks.close()  # Gives its lease up.
         client.close()
+        if found.errors and not errors:
+            are = "is" if found.errors == 1 else "are"
+            warn(f"{counted(found.errors, 'row')} {are} in error; --errors shows only those")
         if more:
             warn("there are more rows; --limit sets how many are shown")
             raise typer.Exit(TRUNCATED)

@@ -2,7 +2,7 @@
 
 All rows and columns are streamed in bounded memory; some of them are read as a snapshot, for
 which parts that cannot matter are skipped. `_diff` says how often a row is there; error rows come
-along, with what is wrong in `_err`.
+along, with what is wrong in `_err`, or are all that is shown.
 """
 
 from __future__ import annotations
@@ -23,10 +23,20 @@ from tidemark.frontier import Frontier
 from tidemark.persist import ERR, TIME, Lease, PersistClient
 from tidemark.persist.filters import OPERATORS
 from tidemark.persist.holds import check_as_of
-from tidemark.persist.read import projected
+from tidemark.persist.part import read_part
+from tidemark.persist.read import overlapping, projected
 from tidemark.persist.runs import schema_of
 from tidemark.persist.state import State
-from tidemark.persist.updates import META_FIELDS, row_names
+from tidemark.persist.updates import (
+    META_FIELDS,
+    advance,
+    between,
+    concat,
+    consolidate,
+    diff_sum,
+    row_names,
+    split_errors,
+)
 from tidemark.tools.output import print_table
 
 FORMATS = ("table", "json", "csv", "arrow", "parquet")
@@ -47,6 +57,8 @@ class Query(NamedTuple):
     as_of: int
     schema: pa.Schema
     chunks: Generator[pa.Table, None, None]
+    errors: int = 0
+    """How many rows are in error."""
 
 
 def query(
@@ -56,12 +68,18 @@ def query(
     as_of: str,
     columns: list[str] | None,
     filters: list[str],
+    errors: bool = False,
 ) -> Query:
-    """What to print; everything that could be typed wrong is found here."""
+    """What to print; everything that could be typed wrong is found here. `errors`: only rows in
+    error, of which a key may be known, but no other column."""
+    if errors and filters:
+        raise InvalidUsage(
+            "--errors takes no --filter", hint="rows in error have no values to filter by"
+        )
     # From the choice of a time to the first row, since must not pass it.
     hold = client.open_reader(shard_id).hold()
     try:
-        found = _query(client, shard_id, as_of, columns, filters)
+        found = _query(client, shard_id, as_of, columns, filters, errors)
     except BaseException:
         hold.release()
         raise
@@ -79,21 +97,46 @@ def _query(
     as_of: str,
     columns: list[str] | None,
     filters: list[str],
+    errors: bool,
 ) -> Query:
     state = client.state(shard_id)
     time = _as_of(state, as_of)
     if not state.schemas:
         return Query(time, pa.schema(META_FIELDS).remove(0), _selected(iter(()), []))
     schema = schema_of(state)
+    if errors and columns is None:
+        columns = list(state.key)
     shape = projected(schema, columns)
     shape = shape.remove(shape.get_field_index(TIME))
+    failed = _in_error(client, shard_id, time, columns if errors else [])
+    count = diff_sum(failed)
+    if errors:
+        return Query(time, shape, _selected(iter([failed]), shape.names), count)
     if columns is None and not filters:
         chunks = client.open_reader(shard_id).stream(time)
     else:
         predicates = [parse(text, schema) for text in filters]
         reader = client.open_reader(shard_id, columns=columns, filter=predicates or None)
         chunks = iter([reader.snapshot(time, timeout=0)])
-    return Query(time, shape, _selected(chunks, shape.names))
+    return Query(time, shape, _selected(chunks, shape.names), count)
+
+
+def _in_error(
+    client: PersistClient, shard_id: str, time: int, columns: list[str] | None
+) -> pa.Table:
+    """The rows in error at `time`, for which only parts are read that have such."""
+    state = client.state(shard_id)
+    if not any(part.errors for part in state.parts):
+        return projected(schema_of(state), columns).empty_table()
+    with client.open_reader(shard_id).lease(time) as lease:
+        schema = schema_of(lease.state)
+        shape = projected(schema, columns)
+        found = [
+            split_errors(read_part(client.blob, part, schema, columns=shape.names))[1]
+            for part in overlapping(lease.state, Frontier.MIN, Frontier(time + 1))
+            if part.errors
+        ]
+    return consolidate(advance(between(concat(found, shape), 0, time + 1), time))
 
 
 def _selected(chunks: Iterator[pa.Table], names: list[str]) -> Generator[pa.Table, None, None]:

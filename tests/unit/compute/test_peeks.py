@@ -413,5 +413,7 @@ def test_an_error_has_the_sqlstate_that_postgresql_gives_it(message: str, sqlsta
 
 
 def test_an_error_that_came_from_a_source_says_where_to_look():
-    assert "mz_source_statuses" in (data_error("value: Failed to decode JSON: [1").hint or "")
+    hint = data_error("value: Failed to decode JSON: [1").hint or ""
+    assert "mz_source_statuses" in hint
+    assert "tidemark shard snapshot SOURCE --errors" in hint
     assert data_error("division by zero").hint is None

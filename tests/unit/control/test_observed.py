@@ -152,10 +152,10 @@ def test_error_rows_are_found_without_reading_what_has_none():
 
     write(0, 1, 1)
     before = blob.count
-    assert broken.message("u1") is None
+    assert broken.found("u1") == (None, 0)
     assert blob.count == before
     write(1, None, 1, "division by zero")
-    assert broken.message("u1") == "division by zero"
+    assert broken.found("u1") == ("division by zero", 1)
     read = blob.count
     assert read > before
     write(2, 2, 1)

@@ -72,7 +72,7 @@ function Hydration({ node }) {
 function tone(node) {
   if (node.status === "stalled") return "bad";
   if (["hydrating", "starting"].includes(node.status)) return "busy";
-  if (node.status === "paused" || (node.lag ?? 0) >= 5000 || node.errorUpdates) return "warn";
+  if (node.status === "paused" || (node.lag ?? 0) >= 5000 || node.status === "in error") return "warn";
   return node.isStored || node.status === "running" ? "good" : "";
 }
 

@@ -16,7 +16,7 @@ const QUERIES = {
   sent: "SELECT * FROM mz_internal.mz_sink_statistics",
   views: "SELECT * FROM mz_internal.mz_view_statistics",
   indexes: "SELECT * FROM mz_internal.mz_index_statistics",
-  shards: `SELECT object_id, rows, updates, error_updates, bytes FROM mz_internal.mz_storage_shards
+  shards: `SELECT object_id, rows, error_rows, updates, error_updates, read_error, bytes FROM mz_internal.mz_storage_shards
     WHERE is_collection`,
   needs: "SELECT object_id, referenced_object_id FROM mz_internal.mz_object_dependencies",
   reads: "SELECT object_id, dependency_id FROM mz_internal.mz_compute_dependencies",
@@ -54,6 +54,8 @@ export async function world() {
   const statuses = new Map([...by("sources", "id"), ...by("sinks", "id")]);
   const comments = by("comments", "id");
   const clusters = by("clusters", "id");
+  // An index fails with what it is of.
+  const holder = ({ id, type }) => (type === "index" ? rows.reads.find((each) => each.object_id === id)?.dependency_id : id);
   const now = performance.now();
   const objects = new Map();
   for (const row of rows.objects) {
@@ -71,6 +73,7 @@ export async function world() {
       upper: frontiers.get(row.id)?.write_frontier,
       rows: shard?.rows ?? null,
       bytes: shard?.bytes ?? null,
+      errorRows: shard?.error_rows ?? 0,
       errorUpdates: shard?.error_updates ?? 0,
       hydration: { done: kept.filter((each) => each.hydrated).length, of: kept.length, on: kept },
       received: rows.received.find((each) => each.id === row.id) ?? null,
@@ -83,7 +86,7 @@ export async function world() {
     const index = object.sizes.find((each) => each.write_frontier !== null);
     // What it stores are updates, of which a row may have many.
     if (index) Object.assign(object, { upper: index.write_frontier, bytes: index.bytes });
-    Object.assign(object, doing(object, statuses.get(row.id)));
+    Object.assign(object, doing(object, statuses.get(row.id), shards.get(holder(row))?.read_error ?? null));
     object.rates = rates(object, now);
     objects.set(row.id, object);
     remember(object);
@@ -95,13 +98,13 @@ export async function world() {
 
 export const givingReplica = (cluster) => `ALTER CLUSTER ${format.quoted(cluster)} SET (REPLICATION FACTOR = 1)`;
 
-// A word for how it does, and why if that is not well.
-function doing(object, status) {
-  if (status) return { status: status.status, error: status.error, sort: status.type };
+// A word for how it does, and why if that is not well. One that goes on, but whose contents cannot
+// be read now (`failing`), is in error.
+function doing(object, status, failing) {
+  if (status) return { status: status.status === "running" && status.error ? "in error" : status.status, error: status.error, sort: status.type };
   const { done, of, on } = object.hydration;
-  const error = on.find((each) => each.error)?.error ?? null;
-  // One that goes on, but whose contents cannot be read, has error rows.
-  if (error) return { status: object.errorUpdates && done === of ? "in error" : "stalled", error };
+  const error = on.find((each) => each.error)?.error ?? failing;
+  if (error && !(KEPT.includes(object.type) && of === 0)) return { status: failing && done === of ? "in error" : "stalled", error };
   if (KEPT.includes(object.type)) {
     if (of === 0) return { status: "paused", error: `Cluster ${object.cluster} has no replicas.`, hint: givingReplica(object.cluster) };
     return { status: done === of ? "running" : "hydrating", error: null };

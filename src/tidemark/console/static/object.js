@@ -22,7 +22,7 @@ export function ObjectPage({ world, id, tab }) {
     ["about", "About"],
     hasRows && ["rows", "Rows"],
     isView && ["plan", "Plan"],
-    ["errors", object.error || object.errorUpdates ? html`Errors <i class="dot" aria-hidden="true"></i>` : "Errors"],
+    ["errors", object.error ? html`Errors <i class="dot" aria-hidden="true"></i>` : "Errors"],
     object.type !== "index" && object.type !== "view" && ["storage", "Storage"],
     object.type === "materialized-view" && ["verification", "Verification"],
   ].filter(Boolean);
@@ -185,11 +185,11 @@ function Explained({ object }) {
 }
 
 function Errors({ object }) {
-  const mayFail = object.errorUpdates > 0;
+  const fails = object.errorRows > 0;
   return html`
-    ${object.error && !(mayFail && object.status === "in error") ? html`<${Problem} title=${{ stalled: "It is stalled", "in error": "Reads of it fail" }[object.status]} failure=${{ message: object.error, hint: object.hint }} />` : null}
-    ${mayFail ? html`<${ErrorRow} object=${object} />` : null}
-    ${object.error || mayFail ? null : html`<${Empty} title="No errors"><p>It runs, and its history has no error rows.</p><//>`}
+    ${object.error && !(fails && object.status === "in error") ? html`<${Problem} title=${{ stalled: "It is stalled", "in error": "Reads of it fail" }[object.status]} failure=${{ message: object.error, hint: object.hint }} />` : null}
+    ${fails ? html`<${ErrorRow} object=${object} />` : null}
+    ${object.error || fails ? null : html`<${NoErrors} object=${object} />`}
     ${object.received ? html`<p class="dim">Error rows so far: ${format.count(object.received.error_inserts)} inserted, ${format.count(object.received.error_retractions)} retracted.</p>` : null}`;
 }
 
@@ -208,7 +208,13 @@ function ErrorRow({ object }) {
     failure
       ? html`<${Problem} title="Reads fail" failure=${failure} retry=${read.again} />
           <p class="lead">An error row is data: reads fail with it until the row that causes it changes or is deleted. The dataflow goes on meanwhile.</p>`
-      : html`<${Empty} title="No errors now"><p>${format.plural(object.errorUpdates, "update")} of its history ${object.errorUpdates === 1 ? "is" : "are"} of error rows, which are gone by now.</p><//>`}<//>`;
+      : html`<${NoErrors} object=${object} />`}<//>`;
+}
+
+function NoErrors({ object }) {
+  const { errorUpdates } = object;
+  if (!errorUpdates) return html`<${Empty} title="No errors"><p>It runs, and its history has no error rows.</p><//>`;
+  return html`<${Empty} title="No errors now"><p>${format.plural(errorUpdates, "update")} of its history ${errorUpdates === 1 ? "is" : "are"} of error rows, which are gone by now.</p><//>`;
 }
 
 function Verification({ object }) {

@@ -15,7 +15,7 @@ const RUN = ["source", "materialized-view", "index", "sink"];
 const COLUMNS = [
   { name: "Name", by: shownName, cell: (object) => html`<${ObjectLink} object=${object} />` },
   { name: "Kind", by: (object) => object.kind, cell: (object) => object.kind },
-  { name: "Status", by: (object) => object.status, cell: (object) => html`<${States} object=${object} />` },
+  { name: "Status", by: (object) => object.status, cell: (object) => html`<${Status} word=${object.status} title=${object.error} />` },
   { name: "Behind", by: (object) => object.lag, right: true, cell: (object) => html`<${Lag} object=${object} />` },
   {
     name: "Lately",
@@ -28,16 +28,22 @@ const COLUMNS = [
   { name: "Cluster", by: (object) => object.cluster, cell: (object) => object.cluster && html`<a href="#/clusters">${object.cluster}</a>` },
 ];
 
-function States({ object }) {
-  return html`<${Status} word=${object.status} title=${object.error} />
-    ${object.errorUpdates ? html` <${Status} word="error rows" title="Its history has error rows" />` : null}`;
-}
-
 // Of what it is made from, the first that is late: when that comes, so does the rest.
 export function lateInput(object, objects) {
   const inputs = object.inputs.map((id) => objects.get(id)).filter((each) => each && each.status !== "paused");
   const late = inputs.find((each) => (each.lag ?? 0) >= LATE);
   return late ? (lateInput(late, objects) ?? late) : null;
+}
+
+// What is in error makes what is read from it so, with the same words: they are said once.
+function byMessage(trouble, objects) {
+  const found = new Map();
+  for (const object of trouble) {
+    const cause = lateInput(object, objects);
+    const message = object.error || `${format.duration(object.lag)} behind the clock${cause ? `, as ${shownName(cause)} is` : ""}.`;
+    found.set(message, [...(found.get(message) ?? []), object]);
+  }
+  return [...found];
 }
 
 export function Overview({ world }) {
@@ -54,7 +60,7 @@ export function Overview({ world }) {
   const worst = stored.reduce((found, object) => ((object.lag ?? -1) > (found?.lag ?? -1) ? object : found), null);
   const run = all.filter((object) => RUN.includes(object.type));
   const filling = run.filter((object) => ["hydrating", "starting"].includes(object.status));
-  const trouble = all.filter((object) => object.error || object.errorUpdates || (object.lag ?? 0) >= LATE);
+  const trouble = all.filter((object) => object.error || (object.lag ?? 0) >= LATE);
   const online = world.replicas.filter((replica) => replica.status === "online").length;
   const kinds = [...new Set(all.map((object) => object.kind))].sort();
   const shown = kind ? all.filter((object) => object.kind === kind) : all;
@@ -78,10 +84,10 @@ export function Overview({ world }) {
       ? html`<section class="attention" aria-labelledby="attention">
           <h2 id="attention">Needs a look</h2>
           <ul>
-            ${trouble.map((object) => [object, lateInput(object, world.objects)]).map(
-              ([object, cause]) => html`<li key=${object.id}>
-                <${ObjectLink} object=${object} tab=${object.error || object.errorUpdates ? "errors" : null} />
-                <span>${object.error || (object.errorUpdates ? "Its history has error rows: reads may fail until they are gone." : `${format.duration(object.lag)} behind the clock${cause ? `, as ${shownName(cause)} is` : ""}.`)}</span>
+            ${byMessage(trouble, world.objects).map(
+              ([message, objects]) => html`<li key=${message}>
+                <span>${objects.map((object, at) => html`${at ? ", " : null}<${ObjectLink} object=${object} tab=${object.error ? "errors" : null} />`)}</span>
+                <span>${message}</span>
               </li>`,
             )}
           </ul>

@@ -17,7 +17,6 @@ const TONES = {
   different: "bad",
   "in error": "warn",
   paused: "warn",
-  "error rows": "warn",
 };
 
 export function Status({ word, title }) {

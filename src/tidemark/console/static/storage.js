@@ -46,7 +46,7 @@ function Shard({ shard, batches, holds }) {
         ["Last commit", html`${format.moment(format.parsed(shard.committed_at))}, version ${format.count(shard.version)}`],
       ]} />
       <${Facts} facts=${[
-        ["Rows", format.count(shard.rows)],
+        ["Rows", html`${format.count(shard.rows)}${shard.error_rows ? html` <span class="dim">and in error ${format.count(shard.error_rows)}</span>` : null}`],
         ["Updates", html`${format.count(shard.updates)}${shard.error_updates ? html` <span class="dim">of which errors ${format.count(shard.error_updates)}</span>` : null}`],
         ["Size", html`${format.bytes(shard.bytes)} <span class="dim">of which ${format.bytes(shard.inline_bytes)} in the state</span>`],
         ["Batches, parts", `${format.count(shard.batches)}, ${format.count(shard.parts)}`],
