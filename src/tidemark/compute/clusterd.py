@@ -12,11 +12,13 @@ import fcntl
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pyarrow.flight as flight
@@ -316,11 +318,11 @@ def main(argv: list[str] | None = None) -> None:
             looked = SYSTEM_CLOCK.monotonic()
             if overdue := replica.reaper.overdue():
                 log.error("cancelled work does not end, starting again", spark_tasks=overdue)
-                os._exit(70)
+                _exit_with(jvm)
         if SYSTEM_CLOCK.monotonic() - server.last_heard > ORPHANED_AFTER:
             log.warning("no word from control, stopping", seconds=ORPHANED_AFTER)
             break
-    giving_up = threading.Timer(STOP_WITHIN, _exit_anyway)
+    giving_up = threading.Timer(STOP_WITHIN, _exit_anyway, [jvm])
     giving_up.daemon = True
     giving_up.start()
     listener.close()
@@ -331,8 +333,14 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(0)
 
 
-def _exit_anyway() -> None:
+def _exit_anyway(jvm: subprocess.Popen[bytes]) -> None:
     log.error("something does not end, stopping without it", seconds=STOP_WITHIN)
+    _exit_with(jvm)
+
+
+def _exit_with(jvm: subprocess.Popen[bytes]) -> NoReturn:
+    """It ends with us by itself, but for when it is what does not end."""
+    jvm.kill()
     os._exit(70)
 
 

@@ -15,10 +15,10 @@ of a NULL is NULL, whatever the other arguments are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tidemark.compute.arrays import loaded, read_array, stored, stored_text
-from tidemark.compute.casts import PATTERNS, Failure, rule_for
+from tidemark.compute.casts import OUT_OF_RANGE, PATTERNS, Failure, rule_for
 from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
 from tidemark.compute.functions import overload_of
 from tidemark.compute.literals import INTEGER_BITS, quoted, spark_literal
@@ -69,35 +69,71 @@ def _value(expr: Expr, column: Column) -> str:
 
 def error(expr: Expr, column: Column) -> str | None:
     """The error message of `expr` per row as Spark SQL, or None if it cannot fail."""
+    return _first(_errors(expr, column))
+
+
+def _errors(expr: Expr, column: Column) -> list[str]:
+    """Messages, of which the first that is not null counts. A list as long as it can be: Spark's
+    parser needs time and memory for what is nested that no query is worth."""
     match expr:
         case Col() | Lit():
-            return None
+            return []
         case Call(fn="case", args=args):
-            return _case_error(args, column)
+            return _some(_case_error(args, column))
         case Call(fn="coalesce", args=args):
-            return _coalesce_error(args, column)
+            return _some(_coalesce_error(args, column))
         case Call(fn="and", args=args):
-            return _logic_error(args, column, decisive="NOT {0}")
+            return _some(_logic_error(args, column, decisive="NOT {0}"))
         case Call(fn="or", args=args):
-            return _logic_error(args, column, decisive="{0}")
+            return _some(_logic_error(args, column, decisive="{0}"))
+    args, fails = _failures(expr)
+    return _call_errors(expr, args, fails, column)
+
+
+def _failures(expr: Expr) -> tuple[tuple[Expr, ...], tuple[Failure, ...]]:
+    """Arguments, and how a function or a cast of them can fail."""
+    match expr:
         case Call(args=args):
-            fails = overload_of(expr).fails
+            return args, overload_of(expr).fails
         case Cast(arg=arg, type=type_):
             rule = rule_for(arg.type, type_)
-            args, fails = (arg,), rule.fails if rule else ()
-    return call_error(expr, args, fails, column)
+            return (arg,), rule.fails if rule else ()
+    return (), ()
 
 
 def call_error(
     expr: Expr, args: tuple[Expr, ...], fails: tuple[Failure, ...], column: Column
 ) -> str | None:
     """The error of an argument, or else that of the call itself."""
+    return _first(_call_errors(expr, args, fails, column))
+
+
+def _call_errors(
+    expr: Expr, args: Sequence[Expr], fails: tuple[Failure, ...], column: Column
+) -> list[str]:
+    if _only_overflows(expr):
+        args = _operands(expr)
     own = _own_error(expr, args, fails, column)
-    return _first([*(error(arg, column) for arg in args), own])
+    return [each for arg in args for each in _errors(arg, column)] + _some(own)
+
+
+def _only_overflows(expr: Expr) -> bool:
+    is_sum = isinstance(expr, Call) and expr.fn in ("+", "-", "*")
+    return is_sum and _failures(expr)[1] == (OUT_OF_RANGE,)
+
+
+def _operands(expr: Expr) -> list[Expr]:
+    """What integers of one type are computed from: of `a + b + c` a, b and c. Where one of the sums
+    overflows it is null, and so is the whole, which is all that has to be looked at."""
+    found: list[Expr] = []
+    for arg in _failures(expr)[0]:
+        inner = arg.type == expr.type and _only_overflows(arg)
+        found.extend(_operands(arg) if inner else (arg,))
+    return found
 
 
 def _own_error(
-    expr: Expr, args: tuple[Expr, ...], fails: tuple[Failure, ...], column: Column
+    expr: Expr, args: Sequence[Expr], fails: tuple[Failure, ...], column: Column
 ) -> str | None:
     """When the function itself fails, its arguments being fine and not null."""
     possible = [failure for failure in fails if not _ruled_out(failure, args)]
@@ -119,7 +155,7 @@ def _own_error(
     return f"CASE WHEN {' AND '.join(present)} THEN {case} END" if present else case
 
 
-def _ruled_out(failure: Failure, args: tuple[Expr, ...]) -> bool:
+def _ruled_out(failure: Failure, args: Sequence[Expr]) -> bool:
     """True for a failure that a constant argument excludes: `x / 2`, `name LIKE 'a%'`."""
     at = 2 if failure.when == "{2} = 0" else 1
     decides = args[at] if len(args) > at else None
@@ -165,11 +201,15 @@ def _logic_error(args: tuple[Expr, ...], column: Column, *, decisive: str) -> st
     return f"CASE WHEN {' OR '.join(deciders)} THEN NULL ELSE {_first(errors)} END"
 
 
-def _first(errors: list[str | None]) -> str | None:
+def _first(errors: Sequence[str | None]) -> str | None:
     some = [text for text in errors if text is not None]
     if len(some) < 2:
         return some[0] if some else None
     return f"coalesce({', '.join(some)})"
+
+
+def _some(error: str | None) -> list[str]:
+    return [] if error is None else [error]
 
 
 def _case(texts: list[str]) -> str:

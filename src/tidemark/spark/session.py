@@ -308,8 +308,10 @@ def stop_spark(spark: SparkSession) -> None:
     # The JVM ends when its standard input does; who waits for us waits for it, too.
     if jvm.stdin is not None:
         jvm.stdin.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    try:
         jvm.wait(timeout=JVM_SECONDS)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
 
 
 def class_archive() -> Path:

@@ -548,6 +548,21 @@ NASTY = [
 ]
 
 
+def test_a_sum_of_many_is_no_more_work_than_it_says(rows: SparkSession) -> None:
+    """Spark's parser ran out of memory over the errors of a few dozen sums within sums."""
+    many = planned(" + ".join(["i"] * 100 + ["s", "j / nullif(c, 0)::int"]))
+    text = error(many, name_of)
+    assert text is not None
+    assert len(text) < 10_000
+    half = planned("(i + j) - (i + j) * (i - i)")  # The middle overflows in row 1 only.
+    over = "integer out of range"
+    found = [each.error0 for each in run(rows, [half])]
+    assert found == [None, over, None, None, None, None, None, None]
+    found = [each.error0 for each in run(rows, [many])]
+    assert found[1] == over
+    assert found[5] is None
+
+
 def test_text_literals_stay_what_they_are(spark: SparkSession) -> None:
     listed = ", ".join(spark_literal(Lit(text, TEXT)) for text in NASTY)
     assert list(spark.sql(f"SELECT {listed}").collect()[0]) == NASTY

@@ -299,6 +299,8 @@ def _at_path(fn: str, json: Expr, path: Expr) -> Expr:
     if not isinstance(path, Lit) or path.value is None:
         raise Unsupported(f"{fn} with a path that is not a constant is not supported")
     steps = elements_of(path)
+    if fn == "#>>" and not steps:  # The whole, whose text is that of the one element of an array.
+        json, steps = call("jsonb_build_array", (json,)), (Lit("0", TEXT),)
     at = json
     for n, step in enumerate(steps):
         op = "->>" if fn == "#>>" and n == len(steps) - 1 else "->"

@@ -14,6 +14,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from tidemark.compute.jsonb import printed
 from tidemark.errors import Unsupported
 from tidemark.types import SqlType
 
@@ -133,7 +134,8 @@ def _text(array: pa.Array, _: SqlType) -> list[bytes | None]:
 
 def _jsonb(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
     version = b"\x01"
-    return [None if text is None else version + text for text in _text(array, sql_type)]
+    texts = array.to_pylist()
+    return [None if text is None else version + printed(text).encode() for text in texts]
 
 
 def _numeric(array: pa.Array, sql_type: SqlType) -> list[bytes | None]:
