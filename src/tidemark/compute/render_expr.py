@@ -18,14 +18,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidemark.compute.arrays import loaded, read_array, stored, stored_text
-from tidemark.compute.casts import OUT_OF_RANGE, PATTERNS, Failure, rule_for
+from tidemark.compute.casts import OUT_OF_RANGE, OVERFLOW, PATTERNS, Failure, rule_for
 from tidemark.compute.expr import Call, Cast, Col, Expr, Lit
 from tidemark.compute.functions import overload_of
+from tidemark.compute.functions.numbers import INFINITE
 from tidemark.compute.literals import INTEGER_BITS, quoted, spark_literal
 from tidemark.errors import InvalidUsage
 from tidemark.types import SqlType
 
 Column = Callable[[int], str]
+
+MANY = 8
+"""Doubles in a sum of sums."""
 
 
 def value(expr: Expr, column: Column) -> str:
@@ -111,25 +115,50 @@ def call_error(
 def _call_errors(
     expr: Expr, args: Sequence[Expr], fails: tuple[Failure, ...], column: Column
 ) -> list[str]:
-    if _only_overflows(expr):
-        args = _operands(expr)
-    own = _own_error(expr, args, fails, column)
+    own: str | None = None
+    if message := _overflow(expr):
+        args = _operands(expr, lambda arg: _overflow(arg) in ("", message))
+    elif _is_infinite(expr) and len(many := _operands(expr, _is_infinite)) > MANY:
+        args, own = many, _infinite(expr, many, column)
+    own = own or _own_error(expr, args, fails, column)
     return [each for arg in args for each in _errors(arg, column)] + _some(own)
 
 
-def _only_overflows(expr: Expr) -> bool:
-    is_sum = isinstance(expr, Call) and expr.fn in ("+", "-", "*")
-    return is_sum and _failures(expr)[1] == (OUT_OF_RANGE,)
-
-
-def _operands(expr: Expr) -> list[Expr]:
-    """What integers of one type are computed from: of `a + b + c` a, b and c. Where one of the sums
-    overflows it is null, and so is the whole, which is all that has to be looked at."""
+def _operands(expr: Expr, is_inner: Callable[[Expr], bool]) -> list[Expr]:
+    """What a sum of sums is computed from: of `a + b + c` a, b and c. Nothing within has to be looked
+    at by itself, as the whole tells whether something there has overflowed."""
     found: list[Expr] = []
     for arg in _failures(expr)[0]:
-        inner = arg.type == expr.type and _only_overflows(arg)
-        found.extend(_operands(arg) if inner else (arg,))
+        found.extend(_operands(arg, is_inner) if is_inner(arg) else (arg,))
     return found
+
+
+def _overflow(expr: Expr) -> str | None:
+    """The message of a number that is null where it overflows, empty if it cannot; else None."""
+    if not (_is_arithmetic(expr) or isinstance(expr, Cast)) or not expr.type.is_number:
+        return None
+    _, fails = _failures(expr)
+    if not fails:
+        return ""
+    if fails not in ((OUT_OF_RANGE,), (OVERFLOW,)):
+        return None
+    return fails[0].message.replace("{type}", expr.type.name)
+
+
+def _is_arithmetic(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.fn in ("+", "-", "*")
+
+
+def _is_infinite(expr: Expr) -> bool:
+    return _is_arithmetic(expr) and _failures(expr)[1] == (INFINITE,)
+
+
+def _infinite(expr: Expr, operands: list[Expr], column: Column) -> str:
+    """Of doubles all that is known is that they were finite and the whole is not. One that was not
+    hides what overflows beside it, which is why few are looked at one by one."""
+    finite = [f"abs({_value(each, column)}) < double('Infinity')" for each in operands]
+    when = f"abs({_value(expr, column)}) >= double('Infinity') AND {' AND '.join(finite)}"
+    return f"CASE WHEN {when} THEN {INFINITE.message} END"
 
 
 def _own_error(

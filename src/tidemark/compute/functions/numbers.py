@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemark.compute import decimals
-from tidemark.compute.casts import OUT_OF_RANGE, Failure, bounded, digits
+from tidemark.compute.casts import OUT_OF_RANGE, OVERFLOW, Failure, bounded, digits
 from tidemark.compute.expr import Lit
 from tidemark.compute.functions.overload import Args, Overload, Table, same
 from tidemark.errors import Unsupported
@@ -93,7 +93,7 @@ def _needs_numeric(name: str) -> str:
 
 
 _BY_ZERO = Failure("{1} = 0", "'division by zero'")
-_INFINITE = Failure(
+INFINITE = Failure(
     "abs({v}) = double('Infinity') AND abs({0}) <> double('Infinity')"
     " AND abs({1}) <> double('Infinity')",
     "'value out of range: overflow'",
@@ -102,7 +102,6 @@ _VANISHED = Failure("{v} = 0 AND {0} <> 0 AND {1} <> 0", "'value out of range: u
 _QUOTIENT_VANISHED = Failure(
     "{v} = 0 AND {0} <> 0 AND abs({1}) <> double('Infinity')", "'value out of range: underflow'"
 )
-_OVERFLOW = Failure("{v} IS NULL", "'numeric field overflow'")
 # PostgreSQL goes further, but years beyond four digits print and travel differently everywhere.
 _DATE_RANGE = Failure(
     "coalesce({v} NOT BETWEEN DATE'0001-01-01' AND DATE'9999-12-31', true)", "'date out of range'"
@@ -122,7 +121,7 @@ NUMBERS: Table = {
     "+": (
         Overload("int int", same, "try_add({0}, {1})", (OUT_OF_RANGE,)),
         Overload("exact exact", _sum_type, "({0} + {1})", operands=_sum_operands),
-        Overload("double double", DOUBLE, "({0} + {1})", (_INFINITE,)),
+        Overload("double double", DOUBLE, "({0} + {1})", (INFINITE,)),
         Overload(
             "date integer",
             DATE,
@@ -139,7 +138,7 @@ NUMBERS: Table = {
     "-": (
         Overload("int int", same, "try_subtract({0}, {1})", (OUT_OF_RANGE,)),
         Overload("exact exact", _sum_type, "({0} - {1})", operands=_sum_operands),
-        Overload("double double", DOUBLE, "({0} - {1})", (_INFINITE,)),
+        Overload("double double", DOUBLE, "({0} - {1})", (INFINITE,)),
         Overload("date date", INTEGER, "datediff({0}, {1})"),
         Overload(
             "date integer",
@@ -150,17 +149,17 @@ NUMBERS: Table = {
     ),
     "*": (
         Overload("int int", same, "try_multiply({0}, {1})", (OUT_OF_RANGE,)),
-        Overload("exact exact", _product_type, decimals.product, (_OVERFLOW,)),
-        Overload("double double", DOUBLE, "({0} * {1})", (_INFINITE, _VANISHED)),
+        Overload("exact exact", _product_type, decimals.product, (OVERFLOW,)),
+        Overload("double double", DOUBLE, "({0} * {1})", (INFINITE, _VANISHED)),
     ),
     "/": (
         Overload("int int", same, decimals.integer_quotient, (_BY_ZERO, OUT_OF_RANGE)),
-        Overload("exact exact", NUMERIC, decimals.quotient, (_BY_ZERO, _OVERFLOW)),
+        Overload("exact exact", NUMERIC, decimals.quotient, (_BY_ZERO, OVERFLOW)),
         Overload(
             "double double",
             DOUBLE,
             "try_divide({0}, {1})",
-            (_BY_ZERO, _INFINITE, _QUOTIENT_VANISHED),
+            (_BY_ZERO, INFINITE, _QUOTIENT_VANISHED),
         ),
     ),
     "%": (
@@ -191,8 +190,8 @@ NUMBERS: Table = {
     ),
     "round": (
         Overload("double", DOUBLE, "rint({0})"),
-        Overload("exact", _whole_type, _write_round, (_OVERFLOW,)),
-        Overload("exact integer", _rounded_type, _write_round, (_OVERFLOW,)),
+        Overload("exact", _whole_type, _write_round, (OVERFLOW,)),
+        Overload("exact integer", _rounded_type, _write_round, (OVERFLOW,)),
     ),
     "trunc": (
         Overload(
@@ -244,7 +243,7 @@ NUMBERS: Table = {
                     "{0} < 0 AND abs({0}) <> double('Infinity') AND rint({1}) <> {1}",
                     "'a negative number raised to a non-integer power yields a complex result'",
                 ),
-                _INFINITE,
+                INFINITE,
                 Failure(
                     "{v} = 0 AND {0} <> 0 AND abs({0}) <> double('Infinity')"
                     " AND abs({1}) <> double('Infinity')",
