@@ -66,6 +66,13 @@ def test_clusters_are_processes_of_their_own_that_outlive_control(server: Servin
         connection.execute("CREATE CLUSTER REPLICA quickstart.r2 WITH (READ ONLY)")
         connection.execute(f"CREATE MATERIALIZED VIEW g AS {GROUPS}")
         connection.execute("SET cluster = other")
+        connection.execute("SET statement_timeout = 50")
+        with pytest.raises(psycopg.errors.QueryCanceled) as raised:
+            connection.execute("SELECT n + 1 FROM log")
+        hint = raised.value.diag.message_hint
+        assert hint is not None
+        assert hint.startswith('it waited for a replica of cluster "other" to be ready; ')
+        connection.execute("RESET statement_timeout")
         connection.execute(f"CREATE MATERIALIZED VIEW v AS {VIEW}")
         assert connection.execute("SELECT * FROM v").fetchall() == [(1, 0)]
         await_online(connection, "r1", "r2")

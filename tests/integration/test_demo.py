@@ -81,9 +81,7 @@ def check_views(spark: SparkSession, data: Path) -> int | None:
     Returns that time, or None if some view had no rows then."""
     empty = False
     with tidemark.open_region(data) as region, region.at(*TABLES, *VIEWS) as at:
-        for table in TABLES:
-            at.frame(spark, table).createOrReplaceTempView(table)
-        at.frame(spark, "winning_bids").createOrReplaceTempView("winning_bids")
+        at.views(spark)
         for name, query in VIEWS.items():
             if name in NOT_SPARKS:
                 continue

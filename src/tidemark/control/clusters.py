@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from tidemark.compute.protocol import Configure, LookUp, Peek, Status, Verified, Verify
 from tidemark.control.catalog import ClusterItem, ReplicaItem
 from tidemark.control.replica import Place, Replica
+from tidemark.control.waiting import waiting_for
 from tidemark.errors import SqlError, Unavailable
 
 log = structlog.get_logger("clusters")
@@ -113,7 +114,14 @@ class Cluster:
         while not self.is_ready:
             if not self.replicas:
                 raise no_replicas(self.name)
-            await self._changed.wait()
+            with waiting_for(self._not_ready):
+                await self._changed.wait()
+
+    def _not_ready(self) -> str:
+        return (
+            f'it waited for a replica of cluster "{self.name}" to be ready;'
+            " mz_internal.mz_cluster_replica_statuses tells how they are"
+        )
 
     async def peek(self, peek: Peek) -> pa.Table:
         """Run a query; waits for replicas that are still starting. Cancelling cancels it there."""

@@ -32,7 +32,6 @@ from tidemark.control.activity import Activity
 from tidemark.control.aside import Aside
 from tidemark.control.catalog import (
     CLUSTER,
-    RUNNING,
     STORAGE_SHARD,
     UNREADABLE,
     Catalog,
@@ -48,6 +47,7 @@ from tidemark.control.lookups import LookUps
 from tidemark.control.observed import Observed, Seen
 from tidemark.control.pg.engine import Engine
 from tidemark.control.placing import check_beside, check_free, check_there, put, replaced
+from tidemark.control.readable import GIVE_UP_AFTER, Readable
 from tidemark.control.recency import Recency
 from tidemark.control.replica import Place
 from tidemark.control.secrets import FOLDER as SECRETS
@@ -64,11 +64,10 @@ from tidemark.control.transient import TransientViews
 from tidemark.control.turns import Turns
 from tidemark.control.wanted import configurations
 from tidemark.control.webhook.receive import Webhooks
-from tidemark.errors import AsOfBeforeSince, SqlError, Unavailable, Unsupported
+from tidemark.errors import SqlError, Unsupported
 from tidemark.frontier import Frontier
 from tidemark.ipc import encode_table
 from tidemark.persist import PersistClient
-from tidemark.persist.state import State
 from tidemark.storage.controller import Storage
 from tidemark.storage.kafka.spec import sink_holder
 from tidemark.storage.tables import Write
@@ -79,9 +78,6 @@ log = structlog.get_logger("coordinator")
 COMPACT_EVERY = 5.0
 UNTIDY_MS = 60_000
 """How long after a DROP a dataflow may still be ending, and take holds again."""
-
-GIVE_UP_AFTER = 5
-"""Failures in a row after which readers are told instead of kept waiting."""
 
 
 class Coordinator:
@@ -120,6 +116,7 @@ class Coordinator:
         self.engine = Engine(self)
         self.aside = Aside(self.catalog)
         self.lookups = LookUps(self)
+        self.readable = Readable(self)
         self._ddl = Turns()
         self._untidy_until = 0
         self._compaction: asyncio.Task | None = None
@@ -210,8 +207,7 @@ class Coordinator:
         look = self.client.known if strict else self.client.state
         states = [look(shard) for shard in shards]
         for state in states:
-            if state.since.is_empty:
-                raise SqlError(f"{self._relation(state.shard_id)} was dropped", sqlstate="42P01")
+            self.readable.check_there(state)
         since = max((state.since.time or 0 for state in states), default=0)
         if strict or not states:
             return max(timeline.read_ts, since)
@@ -257,7 +253,7 @@ class Coordinator:
         try:
             shards = self.shards_of(plan)
             for shard in shards.values():
-                await self.wait_readable(shard, as_of)
+                await self.readable.wait(shard, as_of)
             given = {
                 id_: encode_table(BY_ID[id_].table(self.engine.seen(database)))
                 for id_ in collections_of(plan)
@@ -268,59 +264,6 @@ class Coordinator:
             return await runs_on.peek(peek)
         finally:
             self.holds.release(hold)
-
-    async def wait_readable(self, shard: str, as_of: int) -> None:
-        """Until the shard is complete up to `as_of`."""
-
-        def checked(state: State) -> State | None:
-            if state.since.is_empty:
-                raise SqlError(f"{self._relation(shard)} was dropped", sqlstate="42P01")
-            if not state.since <= Frontier(as_of):
-                raise self._too_early(state, as_of)
-            return state if state.upper.covers(as_of) else None
-
-        def readable() -> State | None:
-            found = checked(self.client.state(shard))
-            if found is None:
-                self._check_running(shard)
-            return found
-
-        if checked(self.client.known(shard)) is None:
-            await self.client.watch.wait_for_async(shard, readable)
-
-    def _check_running(self, shard: str) -> None:
-        """Waiting for something that fails again and again would be waiting for ever."""
-        items = self.catalog.items | self.transient.items  # Called from other threads, too.
-        waited = [item for item in items.values() if item.shard == shard]
-        needed = [items[id_] for item in waited for id_ in item.depends if id_ in items]
-        for item in (*waited, *needed):
-            runs = items.get(item.parent, item) if item.parent else item
-            if runs.kind in RUNNING and not runs.is_committed:
-                self._runs_in(runs).check_keeps(_shown(item))
-            status = self.status(item)
-            if status is not None and status.failures >= GIVE_UP_AFTER:
-                known = self.client.known(shard)
-                meanwhile = ""
-                if not known.upper <= known.since:
-                    meanwhile = ", SET transaction_isolation = 'serializable' reads what there is"
-                raise Unavailable(
-                    f"{_shown(item)} is not being kept up to date: {status.error}",
-                    hint=f"it is tried again all the time{meanwhile};"
-                    " if that does not help, drop and create it",
-                )
-
-    def _relation(self, shard: str) -> str:
-        """What users call a shard."""
-        items = self.catalog.items | self.transient.items
-        name = next((item.shown for item in items.values() if item.shard == shard), "")
-        return f'relation "{name}"' if name else "the relation"
-
-    def _too_early(self, state: State, as_of: int) -> AsOfBeforeSince:
-        return AsOfBeforeSince(
-            f"{self._relation(state.shard_id)} can be read from time {state.since.time} on,"
-            f" not at {as_of}",
-            hint="read at a later time; RETAIN HISTORY keeps more of it",
-        )
 
     def status(self, item: Item) -> Status | None:
         """How a source, a materialized view or a sink is doing, as far as is known."""
@@ -682,7 +625,7 @@ class Coordinator:
         for shard in shards:
             held = self.client.open_critical_since(shard, holder).downgrade(Frontier(as_of))
             if held != Frontier(as_of):
-                raise self._too_early(self.client.state(shard), as_of)
+                raise self.readable.too_early(self.client.state(shard), as_of)
 
     async def configure(self) -> None:
         self._wanted = self._configurations()
@@ -741,7 +684,3 @@ class Coordinator:
         items = [*self.catalog.items.values(), *self.transient.items.values()]
         own = [item for item in items if item.database == database]
         return let_go(self.client, self.storage, own, now=now, least=least)
-
-
-def _shown(item: Item) -> str:
-    return f'"{item.shown}"' if item.name else "the query"

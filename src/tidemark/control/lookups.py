@@ -172,7 +172,7 @@ class LookUps:
         as_of = coordinator.timestamp_of([way.shard], behind_ms=0, database=way.database)
         hold = coordinator.holds.acquire(as_of)
         try:
-            await coordinator.wait_readable(way.shard, as_of)
+            await coordinator.readable.wait(way.shard, as_of)
             arrays = [
                 pa.array([key[at] for key in keys], type_.arrow)
                 for at, type_ in enumerate(way.types)

@@ -59,6 +59,7 @@ from tidemark.control.variables import (
     without_impossible,
 )
 from tidemark.control.verify import verified_view, verify, verify_columns
+from tidemark.control.waiting import waited_for
 from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
 from tidemark.types import TEXT, Column
 from tidemark.units import byte_size
@@ -183,7 +184,8 @@ class Session:
                 return await work
         except TimeoutError as error:
             await self._let_go()
-            raise Cancelled("canceling statement due to statement timeout") from error
+            why = "canceling statement due to statement timeout"
+            raise Cancelled(why, hint=waited_for(error)) from error
         except RecursionError:
             await self._let_go()
             raise too_deep() from None

@@ -65,7 +65,7 @@ async def subscribe_query(
             hold = coordinator.holds.acquire(as_of)
             try:
                 for shard in coordinator.shards_of(plan).values():
-                    await coordinator.wait_readable(shard, as_of)
+                    await coordinator.readable.wait(shard, as_of)
                 view = coordinator.transient.maintained(plan, as_of, cluster=cluster)
                 item = await stack.enter_async_context(view)
             finally:
@@ -98,7 +98,7 @@ async def subscribe(
             return
         if shown.progresses:
             yield shown.progress(as_of)
-        await coordinator.wait_readable(item.shard, as_of)
+        await coordinator.readable.wait(item.shard, as_of)
         if snapshot:
             for batch in await read(_snapshot, reader, as_of, shown):
                 yield batch

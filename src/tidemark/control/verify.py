@@ -74,10 +74,10 @@ async def _verified(
     query_at = _query_at(item, as_of)
     hold = coordinator.holds.acquire(query_at)
     try:
-        await coordinator.wait_readable(item.shard, as_of)
+        await coordinator.readable.wait(item.shard, as_of)
         try:
             for shard in shards.values():
-                await coordinator.wait_readable(shard, query_at)
+                await coordinator.readable.wait(shard, query_at)
         except AsOfBeforeSince as error:
             if query_at == as_of:
                 raise

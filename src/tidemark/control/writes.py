@@ -221,7 +221,7 @@ async def _write_exclusively(
     await coordinator.clusters.named(session.cluster).wait_ready()
     recent, _ = await session.read_at(plan, strict=True, database=item.database)
     for shard in coordinator.shards_of(plan).values():
-        await coordinator.wait_readable(shard, recent)
+        await coordinator.readable.wait(shard, recent)
     async with coordinator.timelines[item.database].exclusively() as timeline:
         as_of = max(recent, session.newest(plan, 0, item.database))
         rows, hit = await _changed(session, statement, item, plan, as_of, {})

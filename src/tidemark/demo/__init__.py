@@ -13,7 +13,7 @@ import asyncio
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,12 +22,11 @@ import psycopg
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 
 from tidemark.clock import SYSTEM_CLOCK
 from tidemark.control.server import Options, Ready, serve
 from tidemark.demo import auction
-from tidemark.demo.overview import overview
+from tidemark.demo.overview import overview, statuses
 from tidemark.logs import configure_logging
 
 REFRESH = 1.0
@@ -129,19 +128,22 @@ async def _show(at: Ready, console: Console, setup: tuple[str, ...], text: str) 
         except psycopg.Error as error:
             console.print(f"[red]the auction was not set up: {escape(str(error))}[/red]")
 
-    async def watch(show: Callable[[Table], object], every: float) -> None:
-        while True:
-            show(overview(at.coordinator))
-            await asyncio.sleep(every)
-
     await tried(_set_up(at, setup))
     console.print(text, soft_wrap=True)  # What it names is there now.
     setting_clock = asyncio.create_task(tried(_set_clock(at)))
     try:
-        if not console.is_terminal:
-            await watch(console.print, 5 * REFRESH)
-        with Live(console=console, auto_refresh=False) as live:
-            await watch(lambda table: live.update(table, refresh=True), REFRESH)
+        if console.is_terminal:
+            with Live(console=console, auto_refresh=False) as live:
+                while True:
+                    live.update(overview(at.coordinator), refresh=True)
+                    await asyncio.sleep(REFRESH)
+        said: list[tuple[str, str]] = []
+        while True:  # A log wants what changes.
+            now = [(item.shown, status) for item, status in statuses(at.coordinator)]
+            if now != said:
+                console.print(overview(at.coordinator))
+            said = now
+            await asyncio.sleep(REFRESH)
     finally:
         setting_clock.cancel()
 

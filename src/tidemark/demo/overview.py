@@ -22,9 +22,8 @@ def overview(coordinator: Coordinator) -> Table:
     for name, justify in _COLUMNS:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     now = coordinator.clock.now_ms()
-    for item in coordinator.catalog.items.values():
-        if item.shard is None:
-            continue
+    for item, status in statuses(coordinator):
+        assert item.shard is not None
         state = coordinator.client.state(item.shard)
         upper = state.upper.time
         table.add_row(
@@ -32,9 +31,14 @@ def overview(coordinator: Coordinator) -> Table:
             item.kind.replace("-", " "),
             f"{sum(batch.diffs for batch in state.batches):,}",
             f"{max(0, now - upper):,}" if upper and upper > 1 else "-",
-            _status(coordinator, item),
+            status,
         )
     return table
+
+
+def statuses(coordinator: Coordinator) -> list[tuple[Item, str]]:
+    items = coordinator.catalog.items.values()
+    return [(item, _status(coordinator, item)) for item in items if item.shard is not None]
 
 
 def _status(coordinator: Coordinator, item: Item) -> str:

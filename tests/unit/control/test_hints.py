@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,8 +11,10 @@ import pytest
 
 from session_harness import Client, serving
 from tidemark.compute.protocol import Status
-from tidemark.errors import SqlError, Unavailable
+from tidemark.errors import Cancelled, SqlError, Unavailable
 from tidemark.frontier import Frontier
+
+FAR_AWAY = 10**15
 
 
 def test_a_column_that_is_nearly_right(tmp_path: Path):
@@ -48,10 +51,26 @@ def test_a_read_of_what_fails_names_the_level_at_which_its_past_is_read(
                 known = msgspec.structs.replace(known, since=Frontier(as_of))
                 monkeypatch.setattr(coordinator.client, "known", lambda shard: known)
             with pytest.raises(Unavailable, match="the broker is away") as raised:
-                coordinator._check_running(table.shard)
+                coordinator.readable.check_running(table.shard)
             return raised.value.hint
 
     hint = asyncio.run(run())
     assert hint is not None
     assert hint.startswith("it is tried again all the time")
     assert ("SET transaction_isolation = 'serializable'" in hint) == has_past
+
+
+def test_a_statement_that_is_stopped_says_what_it_waited_for(tmp_path: Path):
+    async def run() -> str | None:
+        async with serving(tmp_path) as coordinator:
+            client = Client(coordinator)
+            await client("CREATE TABLE t (k int)", "SET statement_timeout = '50ms'")
+            (table,) = (item for item in coordinator.catalog.items.values() if item.name == "t")
+            assert table.shard is not None
+            with pytest.raises(Cancelled, match="due to statement timeout") as raised:
+                await client.session.guarded(coordinator.readable.wait(table.shard, FAR_AWAY))
+            return raised.value.hint
+
+    hint = asyncio.run(run())
+    assert hint is not None
+    assert re.match(r'it waited for relation "t", which is [\d,]+ ms behind; ', hint)
