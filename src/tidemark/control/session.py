@@ -59,8 +59,8 @@ from tidemark.control.variables import (
     without_impossible,
 )
 from tidemark.control.verify import verified_view, verify, verify_columns
-from tidemark.control.waiting import waited_for
-from tidemark.errors import Cancelled, SqlError, TidemarkError, Unsupported
+from tidemark.control.waiting import canceled
+from tidemark.errors import SqlError, TidemarkError, Unsupported
 from tidemark.types import TEXT, Column
 from tidemark.units import byte_size
 
@@ -184,8 +184,7 @@ class Session:
                 return await work
         except TimeoutError as error:
             await self._let_go()
-            why = "canceling statement due to statement timeout"
-            raise Cancelled(why, hint=waited_for(error)) from error
+            raise canceled("statement timeout", error) from error
         except RecursionError:
             await self._let_go()
             raise too_deep() from None

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tidemark.errors import Cancelled
+
 
 @contextmanager
 def waiting_for(hint: Callable[[], str]) -> Iterator[None]:
@@ -21,10 +23,10 @@ def waiting_for(hint: Callable[[], str]) -> Iterator[None]:
         raise
 
 
-def waited_for(stopped: BaseException | None) -> str | None:
-    """The hint that a cancellation, or what came of it, carries."""
-    while stopped is not None:
-        if notes := getattr(stopped, "__notes__", None):
-            return notes[0]
-        stopped = stopped.__cause__ or stopped.__context__
-    return None
+def canceled(why: str, stopped: BaseException) -> Cancelled:
+    """What the client is told; `stopped` is the cancellation, or what came of it."""
+    found: BaseException | None = stopped
+    while found is not None and not hasattr(found, "__notes__"):
+        found = found.__cause__ or found.__context__
+    hint = None if found is None else found.__notes__[0]
+    return Cancelled(f"canceling statement due to {why}", hint=hint)

@@ -42,7 +42,7 @@ from tidemark.control.pgwire.session import (
     idle_for_too_long,
 )
 from tidemark.control.pgwire.wire import HungUp, Wire
-from tidemark.control.waiting import waited_for
+from tidemark.control.waiting import canceled
 from tidemark.errors import Cancelled, SqlError, TidemarkError
 from tidemark.types import Column
 
@@ -161,8 +161,7 @@ class Connection:
         if task.cancelling():
             raise asyncio.CancelledError  # the connection itself is being cancelled
         if isinstance(failure, asyncio.CancelledError):
-            why = "canceling statement due to user request"
-            raise Cancelled(why, hint=waited_for(failure))
+            raise canceled("user request", failure)
         if failure is not None:
             try:
                 raise _explained(failure)
