@@ -106,7 +106,7 @@ class Circumstances(NamedTuple):
 async def run(session: Session, prepared: Prepared, params: tuple[Lit, ...]) -> Result:
     """A statement: as a look-up if it is known to be one, else in the usual way."""
     recent = session.variables.get("real_time_recency") == "on"
-    alone = session.transaction is None and session._behind_ms == 0 and not recent
+    alone = session.transaction is None and session.behind_ms == 0 and not recent
     if alone and (rows := await answer(session, prepared, params)) is not None:
         return rows
     result = await session._execute(prepared.statement, params)

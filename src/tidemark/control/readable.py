@@ -74,6 +74,9 @@ class Readable:
         )
 
     def _not_yet(self, shard: str, as_of: int) -> str:
+        ahead = as_of - self._client.clock.now_ms()
+        if ahead > 0:
+            return f"it waited for time {as_of}, which is {ahead:,} ms away"
         upper = self._client.known(shard).upper.time
         so_far = f"is {as_of + 1 - upper:,} ms behind" if upper and upper > 1 else "has no data yet"
         return (

@@ -47,7 +47,7 @@ from tidemark.control.pgwire.kept import Statements
 from tidemark.control.pgwire.session import check_same_shape
 from tidemark.control.prepared import Prepared, named
 from tidemark.control.qualify import qualified
-from tidemark.control.subscribe import subscribable, subscribe_query
+from tidemark.control.subscribe import subscribed, subscription
 from tidemark.control.system_settings import check_memory, session_variables
 from tidemark.control.transaction import Transaction
 from tidemark.control.values import constant_table, folded, table_rows
@@ -95,7 +95,7 @@ class Session:
         self.statements: dict[str, Statement | None] = Statements()
         self._cursors = Cursors()
         self.transaction: Transaction | None = None
-        self._who = coordinator.activity.connected(user, self.variables)
+        self.who = coordinator.activity.connected(user, self.variables)
         self._ran: Ran | None = None
 
     # pgwire's side.
@@ -154,10 +154,10 @@ class Session:
     async def execute(self, statement: Statement, params: tuple[Param, ...]) -> Result:
         assert isinstance(statement, Prepared)
         activity = self.coordinator.activity
-        ran = activity.began(self._who, statement.statement, statement.sql, has_params=bool(params))
+        ran = activity.began(self.who, statement.statement, statement.sql, has_params=bool(params))
         self._ran = ran
         try:
-            with bound_contextvars(session=self._who.id, statement=ran.id):
+            with bound_contextvars(session=self.who.id, statement=ran.id):
                 return activity.returned(ran, await self._execute_in_time(statement, params))
         except BaseException as error:
             activity.ended(ran, error)
@@ -220,7 +220,7 @@ class Session:
         return found
 
     async def close(self) -> None:
-        self.coordinator.activity.left(self._who)
+        self.coordinator.activity.left(self.who)
         await self._end_transaction(committed=False)
         await self._cursors.close_all()
 
@@ -246,8 +246,8 @@ class Session:
             case s.CopyTo(statement=s.Select() as select):
                 rows = await self.select(select, params)
                 return Copy(rows.columns, rows.batches, statement.options)
-            case s.CopyTo(statement=s.Subscribe() as subscription):
-                rows = await self._subscribe(subscription, params)
+            case s.CopyTo(statement=s.Subscribe() as subscribe):
+                rows = await subscription(self, subscribe, params)
                 return Copy(rows.columns, rows.batches, statement.options)
             case s.CopyFrom():
                 return writes.copy_from(self, statement)
@@ -266,7 +266,7 @@ class Session:
             case s.ExecutePrepared():
                 return await self._execute_prepared(statement, params)
             case s.Subscribe():
-                return await self._subscribe(statement, params)
+                return await subscription(self, statement, params)
             case s.Insert() | s.Update() | s.Delete() | s.Truncate():
                 return await writes.write(self, statement, params)
             case s.Begin(modes=modes):
@@ -340,7 +340,7 @@ class Session:
             case s.Select():
                 return self.read(statement, params).columns
             case s.Subscribe():
-                plan = self._subscribed(statement, params)
+                plan = subscribed(self, statement, params)
                 return envelope_of(statement, plan.columns).columns
             case s.Verify():
                 return verify_columns(verified_view(self.coordinator, statement.name))
@@ -372,7 +372,7 @@ class Session:
         self._cursors.check_free(statement.name)
         live = isinstance(statement.statement, s.Subscribe)
         if isinstance(statement.statement, s.Subscribe):
-            rows = await self._subscribe(statement.statement, params)
+            rows = await subscription(self, statement.statement, params)
         else:
             rows = await self.select(statement.statement, params)
         self._cursors.declare(
@@ -538,21 +538,21 @@ class Session:
         """When to read, and what the transaction has written itself. A time that is asked for is
         read as it was: the transaction neither adds to that nor rests on it. A query of no
         relations is asked of `database`, or else of the session's."""
-        transaction, behind_ms = self.transaction, 0 if strict else self._behind_ms
+        transaction, behind_ms = self.transaction, 0 if strict else self.behind_ms
         if as_of is not None:
             newest = self.newest(plan, None)
             return max(as_of.time, newest) if as_of.at_least else as_of.time, {}
         if transaction is None:
-            return await self._now(plan, behind_ms, database), {}
+            return await self.now(plan, behind_ms, database), {}
         transaction.use(self.coordinator.database_of(plan))
         transaction.begin_read(self.coordinator.catalog, plan)
         if transaction.as_of is None:
             transaction.use(transaction.database or database or self.database)
-            transaction.as_of = await self._now(plan, behind_ms, transaction.database)
+            transaction.as_of = await self.now(plan, behind_ms, transaction.database)
             transaction.hold = self.coordinator.holds.acquire(transaction.as_of)
         return transaction.as_of, transaction.own_changes(self.coordinator.catalog, plan)
 
-    async def _now(self, plan: Plan, behind_ms: int | None, database: str | None = None) -> int:
+    async def now(self, plan: Plan, behind_ms: int | None, database: str | None = None) -> int:
         """The time to read at, by the session's settings."""
         recent = 0
         if self.variables.get("real_time_recency") == "on":
@@ -582,49 +582,8 @@ class Session:
         return byte_size(self.variables.get("max_result_size"))
 
     @property
-    def _behind_ms(self) -> int | None:
+    def behind_ms(self) -> int | None:
         return behind_ms(self.variables.get("transaction_isolation"))
-
-    async def _subscribe(self, statement: s.Subscribe, params: tuple[Lit, ...]) -> Rows:
-        if self.transaction is not None and self.transaction.used:
-            raise SqlError(
-                "SUBSCRIBE must be the only statement of its transaction", sqlstate="25001"
-            )
-        check_memory(self.coordinator)
-        plan = await self.aside(lambda: self._subscribed(statement, params))
-        shown = envelope_of(statement, plan.columns)
-        if statement.as_of is not None:
-            as_of = statement.as_of.time
-            if statement.as_of.at_least:
-                as_of = max(as_of, self.newest(plan, None))
-        else:
-            as_of = await self._now(plan, self._behind_ms)
-        if statement.up_to is not None and statement.up_to < as_of:
-            raise SqlError(
-                f"UP TO {statement.up_to} is before AS OF {as_of}: nothing could ever be returned",
-                sqlstate="22023",
-            )
-        stream = subscribe_query(
-            self.coordinator,
-            plan,
-            cluster=self.cluster,
-            as_of=as_of,
-            up_to=statement.up_to,
-            snapshot=statement.snapshot,
-            shown=shown,
-            who=self._who,
-        )
-        return Rows(shown.columns, stream, "SUBSCRIBE")
-
-    def _subscribed(self, statement: s.Subscribe, params: tuple[Lit, ...]) -> Plan:
-        if statement.query is not None:
-            tree = statement.query.tree
-            plan = plan_query(tree, self.names, params=params, view=True)
-        else:
-            assert statement.name is not None
-            plan = self.names.resolve(statement.name)
-        self.coordinator.database_of(plan)
-        return subscribable(self.coordinator, plan)
 
     async def _verify(self, statement: s.Verify) -> Rows:
         if self.transaction is not None:
@@ -645,7 +604,7 @@ class Session:
             statement,
             plan,
             cluster=self.cluster,
-            behind_ms=self._behind_ms,
+            behind_ms=self.behind_ms,
             names=self.names,
         )
 

@@ -8,21 +8,71 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidemark.compute.expr import Lit
 from tidemark.compute.optimise import optimised
 from tidemark.compute.plan import Get, Plan, collections_of
 from tidemark.compute.queries import check_maintainable
+from tidemark.compute.sql import plan_query
+from tidemark.control import statements as s
 from tidemark.control.activity import Who
 from tidemark.control.catalog import Item
 from tidemark.control.coordinator import Coordinator
-from tidemark.control.envelope import Envelope, sound
+from tidemark.control.envelope import Envelope, envelope_of, sound
+from tidemark.control.pgwire import Rows
 from tidemark.control.system import BY_ID
+from tidemark.control.system_settings import check_memory
 from tidemark.errors import SqlError, Unsupported
 from tidemark.frontier import Frontier
 from tidemark.persist import PersistClient, ReadHandle, consolidate
 from tidemark.types import check_columns
+
+if TYPE_CHECKING:
+    from tidemark.control.session import Session
+
+
+async def subscription(session: Session, statement: s.Subscribe, params: tuple[Lit, ...]) -> Rows:
+    if session.transaction is not None and session.transaction.used:
+        raise SqlError("SUBSCRIBE must be the only statement of its transaction", sqlstate="25001")
+    check_memory(session.coordinator)
+    plan = await session.aside(lambda: subscribed(session, statement, params))
+    shown = envelope_of(statement, plan.columns)
+    if statement.as_of is not None:
+        as_of = statement.as_of.time
+        if statement.as_of.at_least:
+            as_of = max(as_of, session.newest(plan, None))
+    else:
+        as_of = await session.now(plan, session.behind_ms)
+    if statement.up_to is not None and statement.up_to < as_of:
+        raise SqlError(
+            f"UP TO {statement.up_to} is before AS OF {as_of}: nothing could ever be returned",
+            sqlstate="22023",
+        )
+    stream = subscribe_query(
+        session.coordinator,
+        plan,
+        cluster=session.cluster,
+        as_of=as_of,
+        up_to=statement.up_to,
+        snapshot=statement.snapshot,
+        shown=shown,
+        who=session.who,
+    )
+    return Rows(shown.columns, stream, "SUBSCRIBE")
+
+
+def subscribed(session: Session, statement: s.Subscribe, params: tuple[Lit, ...]) -> Plan:
+    """What it follows."""
+    if statement.query is not None:
+        plan = plan_query(statement.query.tree, session.names, params=params, view=True)
+    else:
+        assert statement.name is not None
+        plan = session.names.resolve(statement.name)
+    session.coordinator.database_of(plan)  # One that reads two is refused.
+    return subscribable(session.coordinator, plan)
 
 
 def subscribable(coordinator: Coordinator, plan: Plan) -> Plan:
